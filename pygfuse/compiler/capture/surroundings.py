@@ -31,7 +31,7 @@ _KNOWN = (
     'torch_scatter', 'torch_sparse', 'typing', 'typing_extensions', 'warnings',
 )  # fmt: skip
 # those whose functions have recording forms
-_RECORDED = ('torch', 'torch_geometric', 'torch_scatter')
+_RECORDED = ('torch', 'torch_geometric', 'torch_scatter', 'torch_sparse')
 _PASSING = {
     'breakpoint', 'compile', 'dir', 'environ', 'eval', 'exec', 'get_num_threads', 'globals', 'initial_seed', 'input',
     'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'manual_seed', 'open', 'print',

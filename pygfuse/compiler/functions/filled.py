@@ -21,15 +21,16 @@ from pygfuse.compiler.symbols.places import (
     Rows,
 )
 from pygfuse.compiler.symbols.symbol import Symbol, handler
+from pygfuse.compiler.symbols.turned import Turned, as_turned
 
 _NUMBERS = {'zeros': 0.0, 'ones': 1.0}
 
 
-def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbol | Copies:
+def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbol | Copies | Turned:
     """A tensor of one number.
 
     Args:
-        shape: Its shape, which begins with a number of edges or nodes, or `AFTER_LAST_TARGET`.
+        shape: Its shape, with a number of edges or nodes, or `AFTER_LAST_TARGET` before all others.
         number: The number.
         dtype: The type; default: that by default.
 
@@ -39,6 +40,9 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     shape, sizes = tuple(shape), REMAKING.get().copies if REMAKING.get() is not None else ()
     if sizes and [type(size) for size in shape[: len(sizes)]] == [int] * len(sizes) and shape[: len(sizes)] == sizes:
         return Copies(filled(shape[len(sizes) :], number, dtype), sizes)
+    at = next((k for k, size in enumerate(shape) if isinstance(size, Rows)), 0)
+    if at > 0 and shape[0] is not AFTER_LAST_TARGET:
+        return as_turned(filled((shape[at], *shape[:at], *shape[at + 1 :]), number, dtype), at)
     rows, *inner = shape
     ends = {'ends_early': True} if rows is AFTER_LAST_TARGET else {}
     rows = Rows(NUM_TARGETS) if ends else rows

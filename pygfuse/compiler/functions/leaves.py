@@ -20,7 +20,6 @@ from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_rows, as_value
-from pygfuse.compiler.symbols.copies import record_leaf
 from pygfuse.compiler.symbols.edge_tensors import MadeOfEdges
 from pygfuse.compiler.symbols.places import (
     AFTER_LAST_TARGET,
@@ -40,7 +39,7 @@ from pygfuse.compiler.symbols.symbol import (
     ANY_OF_NODES,
     HANDLERS,
     TO_GROUPS,
-    OfCopies,
+    Rearranged,
     Recorded,
     Symbol,
     are_of_nodes,
@@ -245,7 +244,7 @@ def is_instance(found: Any, kinds: Any) -> bool:
     kinds = rebuilt(kinds, lambda kind: next((one for one, made in CLASSES.items() if made is kind), kind))
     if isinstance(found, OfEdges):
         return issubclass(found.kind, kinds)
-    if isinstance(found, OfCopies):
+    if isinstance(found, Rearranged):
         return issubclass(torch.Tensor, kinds)
     if not isinstance(found, Symbol):
         return isinstance(found, kinds)
@@ -283,8 +282,9 @@ def _or_real(leaf: Callable, real: Callable) -> Callable:
         given = (*args, *kwargs.values())
         if not any(isinstance(a, (Recorded, OfEdges)) for a in given):
             return real(*args, **kwargs)
-        if any(isinstance(a, OfCopies) for a in given):
-            return record_leaf(either, signature, args, kwargs)
+        rearranged = next((a for a in given if isinstance(a, Rearranged)), None)
+        if rearranged is not None:
+            return rearranged.record_leaf(either, signature, args, kwargs)
         symbols = [a for a in given if isinstance(a, Symbol)]
         if len(symbols) == 2 and are_of_nodes(symbols) and not any(isinstance(a, OfEdges) for a in given):
             # nodes in groups, graphs of a batch for example

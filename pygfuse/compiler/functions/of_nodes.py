@@ -5,6 +5,7 @@ A sum over all edges is one over all nodes, of what each adds up.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,8 +20,20 @@ from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, mappe
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
 from pygfuse.compiler.symbols.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Place, Rows
-from pygfuse.compiler.symbols.sharing import shares_memory
-from pygfuse.compiler.symbols.symbol import ANY_OF_NODES, WITH_ROWS, Symbol, handler, recorded, replaced, symbols_in
+from pygfuse.compiler.symbols.random_functions import is_drawn
+from pygfuse.compiler.symbols.sharing import check_current, shares_memory
+from pygfuse.compiler.symbols.symbol import (
+    ANY_OF_NODES,
+    TURNED_NODES,
+    WITH_ROWS,
+    Symbol,
+    are_of_nodes,
+    handler,
+    recorded,
+    replaced,
+    symbols_in,
+)
+from pygfuse.compiler.symbols.turned import ROWS_NOT_FIRST, Turned, as_turned, one_of
 
 # numbers of nodes of examples, which tell what depends on them
 _EXAMPLES = NUM_TARGETS, NUM_SOURCES
@@ -81,6 +94,71 @@ class OfSoMany:
     def _of_count(self, item: Any) -> Any:
         is_example = isinstance(item, Tensor) and item.device.type == 'meta' and item.shape[:1] in _ROWS_OF_EXAMPLES
         return item.new_empty(self.count, *item.shape[1:]) if is_example else item
+
+
+@dataclasses.dataclass(frozen=True)
+class OfTurned:
+    """A function of values whose rows are not their first dimension, of these with rows first.
+
+    Attributes:
+        function: The function.
+        places: Which dimension the rows are of each thing that it is given.
+        at: The same of its result.
+    """
+
+    function: Callable
+    places: tuple[int, ...]
+    at: int = 0
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        places = iter(self.places)
+        given = rebuilt(args, lambda item: _moved(item, 0, next(places)))
+        return _moved(self.function(*given, **kwargs), self.at, 0)
+
+
+def _moved(item: Any, place: int, wanted: int) -> Any:
+    return item if place == wanted else item.movedim(place, wanted)
+
+
+@handler(TURNED_NODES)
+def of_turned_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Records a function of values of nodes of which some have their rows at another dimension than the first.
+
+    Args:
+        function, args, kwargs: As of `of_all_nodes`.
+
+    Raises:
+        Refused: As of `of_all_nodes`.
+
+    Example:
+        >>> from pygfuse.compiler.ir.values import TARGET, leaf
+        >>> x = Symbol(leaf('x', TARGET, (4,), torch.float32), NUM_TARGETS)
+        >>> of_turned_nodes(torch.matmul, (Turned(x, 1), x), {}).shape
+        (4, 4)
+        >>> of_turned_nodes(torch.softmax, (Turned(x, 1), 1), {}).at
+        1
+    """
+    name, places = function.__name__, []
+    symbols = [*symbols_in(rebuilt((args, kwargs), one_of))]
+    writes = (name.endswith('_') and not name.endswith('__')) or kwargs.get('inplace')
+    if not are_of_nodes(symbols) or writes or is_drawn(name) or (REMAKING.get() is not None and REMAKING.get().copies):
+        raise Refused(ROWS_NOT_FIRST)
+    check_current(symbols)
+
+    def with_rows_first(item: Any) -> Any:
+        places.append(item.at if isinstance(item, Turned) else 0)
+        return one_of(item)
+
+    own = rebuilt(args, with_rows_first)
+    # a result has its rows at one of these, if it has any
+    for at in (0, *{*places} - {0}):
+        with contextlib.suppress(Refused):
+            return as_turned(_of_any_number(OfTurned(function, tuple(places), at), own, kwargs), at)
+    return of_all_nodes(OfTurned(function, tuple(places)), own, kwargs)
 
 
 def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -25,6 +25,7 @@ from pygfuse.compiler.symbols.places import (
     Place,
 )
 from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol, handler, made, recorded
+from pygfuse.compiler.symbols.turned import Turned, as_turned, turned
 
 _INTEGERS = (torch.int64, torch.int32)
 
@@ -38,16 +39,23 @@ def inner_dim(x: Symbol, dim: int) -> int:
     return dim % x.dim()
 
 
-def _moved(op: str, x: Symbol, function: Callable, *args: Any, **kwargs: Any) -> Symbol:
-    """Records a view that leaves the rows where they are, by its effect on the shape."""
+def _moved(op: str, x: Symbol, function: Callable, *args: Any, **kwargs: Any) -> Symbol | Turned:
+    """Records a view that leaves the rows where they are, or behind new dimensions, by its effect on the shape."""
     example = _example(x)
     try:
         out = function(example, *args, **kwargs)
     except (RuntimeError, IndexError, TypeError) as error:
         raise Refused(f'{function.__name__}: {error}') from error
-    if not out.dim() or out.shape[0] != x.rows:
+    at = next((k for k, size in enumerate(out.shape) if size != 1), 0)
+    if not out.dim() or out.shape[at] != x.rows or (at > 0 and (op != 'reshape' or _has_copies())):
         raise Refused(f'{function.__name__} moves the dimension of edges')
-    return made(op, x, shape=tuple(out.shape[1:]))
+    return as_turned(made(op, x, shape=(*out.shape[:at], *out.shape[at + 1 :])), at)
+
+
+def _has_copies() -> bool:
+    """Whether dimensions before that of rows are those of copies of the nodes."""
+    remaking = REMAKING.get()
+    return remaking is not None and bool(remaking.copies)
 
 
 def _example(x: Symbol) -> Tensor:
@@ -91,16 +99,14 @@ def _view_as(x: Symbol, other: Symbol) -> Symbol:
 
 
 @handler('permute')
-def _permute(x: Symbol, *dims: Any) -> Symbol:
+def _permute(x: Symbol, *dims: Any) -> Symbol | Turned:
     dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
     dims = tuple(int(d) % x.dim() for d in dims)
-    if dims[0] != 0:
-        raise Refused('permute moves the dimension of edges')
-    return made('permute', x, dims=dims)
+    return made('permute', x, dims=dims) if dims[0] == 0 else turned(x, dims)
 
 
 @handler('transpose', 'swapaxes')
-def _transpose(x: Symbol, first: int, second: int) -> Symbol:
+def _transpose(x: Symbol, first: int, second: int) -> Symbol | Turned:
     order = list(range(x.dim()))
     first, second = first % x.dim(), second % x.dim()
     order[first], order[second] = order[second], order[first]
@@ -108,8 +114,10 @@ def _transpose(x: Symbol, first: int, second: int) -> Symbol:
 
 
 @handler('t')
-def _t(x: Symbol) -> Symbol:
-    raise Refused('t moves the dimension of edges')
+def _t(x: Symbol) -> Symbol | Turned:
+    if x.dim() > 2:
+        raise Refused('t of more than two dimensions')
+    return x if x.dim() == 1 else _transpose(x, 0, 1)
 
 
 @handler('repeat')
@@ -142,6 +150,9 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     for place in key:
         if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
             raise Refused('an index by values')
+    if key[0] is None and not _has_copies():
+        view = recorded(torch.unsqueeze, (x, 0))
+        return view[key[1:]] if len(key) > 1 else view
     if key[0] is Ellipsis:
         filled = x.dim() - sum(place is not None and place is not Ellipsis for place in key)
         key = (*[slice(None)] * filled, *key[1:])

@@ -28,9 +28,9 @@ from pygfuse.compiler.passes.typed_maps import beside_others
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.copies import NO_COPIES, Copies, OfSeveral, check_copies, copies_of
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
-from pygfuse.compiler.symbols.one_copy import one_of
 from pygfuse.compiler.symbols.places import NUM_SOURCES, NUM_TARGETS, EdgeColumns, EdgeIndexRows, Place, Rows
-from pygfuse.compiler.symbols.symbol import Symbol
+from pygfuse.compiler.symbols.symbol import Rearranged, Symbol
+from pygfuse.compiler.symbols.turned import Turned
 
 # what stands for the edges among the arguments, by the class of what holds them, or for each of their rows
 EDGES = {Tensor: 'edges', tuple: 'edges in a tuple', list: 'edges in a list'}
@@ -56,12 +56,14 @@ class Returned:
         constant: What it is otherwise.
         copies: The dimensions before that of rows, of values of several copies.
         num_copies: How many copies there are of something that is the same of all.
+        at: Which of its dimensions its rows are.
     """
 
     place: int | str | None = None
     constant: Any = None
     copies: tuple[int, ...] = ()
     num_copies: int = 1
+    at: int = 0
 
     def of(self, computed: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """What it is in a call."""
@@ -72,6 +74,8 @@ class Returned:
         found = computed[self.place]
         if self.num_copies > 1:
             found = found.narrow(0, 0, found.shape[0] // self.num_copies)
+        if self.at:
+            return found.movedim(0, self.at).contiguous()
         return found.unflatten(0, (*self.copies, -1)) if self.copies else found
 
 
@@ -341,9 +345,9 @@ def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how:
         return Returned(name)
     if is_constant(out):
         return Returned(None, out)
-    one = one_of(out)
+    one = out.one if isinstance(out, Rearranged) else out
     if not isinstance(one, Symbol):
         raise Refused(f'it {how} a {type(out).__name__}')
     place = next((place for place, other in enumerate(computed) if other is one), len(computed))
     computed[place:] = computed[place:] or [one]
-    return Returned(place, None, *copies_of(out))
+    return Returned(place, None, *copies_of(out), at=out.at if isinstance(out, Turned) else 0)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch_geometric.typing import SparseTensor
 
-from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, scatter
+from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, degree, scatter
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.modules.data_objects import Fields
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_nodes, as_rows, as_value
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
-from pygfuse.compiler.symbols.places import NUM_EDGES, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.symbols.places import NUM_EDGES, OF_NODES, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made, recorded
+from pygfuse.compiler.symbols.turned import Turned
 
 _PRODUCTS = 'matmul', 'mm', 'mv', 'spmm', '_sparse_mm', '__matmul__', 'smm'
 _SAME = 'coalesce', 'to_sparse', 'to_sparse_coo', 'to_sparse_csr'
 _TRANSPOSED = 't', 'transpose'
+_SUMS = 'sum', '_sparse_sum'
+_SCALED = 'mul', '__mul__', '__rmul__'
 
 
 # what a capture is told of a matrix that is an argument, by name: its entries, their numbers, and its size
@@ -81,6 +85,11 @@ class SparseMatrix:
     def __matmul__(self, x: Any) -> Symbol:
         return self.product(x)
 
+    def __mul__(self, factors: Any) -> SparseMatrix:
+        return _of_matrix('mul', (self, factors), {})
+
+    __rmul__ = __mul__
+
     def product(self, x: Any, reduce: str = 'sum') -> Symbol:
         """The product with rows of nodes; of `torch_sparse` also means of what is added.
 
@@ -100,6 +109,29 @@ class SparseMatrix:
         if x is not given:
             REMAKING.get().fix_nodes()
         return found
+
+    def sums(self, dim: int) -> Symbol:
+        """The sum of each row, or of each column where they are summed along the first dimension."""
+        ends = self._columns if dim % 2 == 0 else self._rows
+        if self._numbers is None:
+            # as many as there are entries, which count as ones
+            return degree(ends, Rows(ends.rows))
+        return scatter(self._numbers, ends, 0, Rows(ends.rows))
+
+    def scaled(self, factors: Any) -> SparseMatrix:
+        """The same matrix with each row, ``[rows, 1]``, or each column, ``[1, columns]``, times a number.
+
+        Raises:
+            Refused: If the factors are anything else.
+        """
+        is_of_columns = isinstance(factors, Turned) and factors.at == 1
+        of_nodes = factors.one if is_of_columns else factors
+        if not isinstance(of_nodes, Symbol) or of_nodes.rows not in OF_NODES or of_nodes.node.shape != (1,):
+            raise Refused('a sparse matrix times something else than a number for each row or each column')
+        ends = self._columns if is_of_columns else self._rows
+        own = recorded(torch.squeeze, (recorded(torch.Tensor.index_select, (of_nodes, 0, ends)), 1))
+        numbers = own if self._numbers is None else recorded(torch.mul, (self._numbers, own))
+        return SparseMatrix(self._rows, self._columns, numbers, self._kind)
 
     def _indices(self) -> EdgeIndexRows:
         """Rows and columns of the entries."""
@@ -178,7 +210,44 @@ def _of_matrix(name: str, args: tuple, kwargs: Mapping[str, Any]) -> Any:
         return matrix.same()
     if type(matrix) is SparseMatrix and name in _TRANSPOSED and not kwargs:
         return matrix.transposed()
+    if type(matrix) is SparseMatrix and name in _SUMS:
+        return _sums(*args, **kwargs)
+    if len(args) == 2 and name in _SCALED and not kwargs and SparseMatrix in map(type, args):
+        matrix, factors = args if type(matrix) is SparseMatrix else args[::-1]
+        if matrix._kind is SparseTensor:
+            return matrix.scaled(factors)
     raise Refused(f'{name} of a sparse matrix')
+
+
+class SparseSums:
+    """Sums of rows or columns as torch gives them: sparse.
+
+    Args:
+        sums: The sums.
+    """
+
+    def __init__(self, sums: Symbol) -> None:
+        self._sums = sums
+
+    def to_dense(self) -> Symbol:
+        """The sums."""
+        return self._sums
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
+        raise Refused(f'{name} of sums of a sparse matrix')
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise Refused(f'{function.__name__} of sums of a sparse matrix')
+
+
+def _sums(matrix: SparseMatrix, dim: Any = None) -> Symbol | SparseSums:
+    dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
+    if type(dim) is not int or not -2 <= dim < 2:
+        raise Refused('a sum of a whole sparse matrix')
+    return SparseSums(matrix.sums(dim)) if matrix._kind is torch.Tensor else matrix.sums(dim)
 
 
 def _product(matrix: SparseMatrix, x: Any, reduce: str = 'sum') -> Symbol:
@@ -246,12 +315,23 @@ def _of_matrix_of_torch_sparse(src: Any, other: Any, reduce: str = 'sum') -> Any
     return _of_matrix('matmul', (src, other, reduce), {})
 
 
+def _named(name: str, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """A function of `torch_sparse` of matrices that are captured, or of others."""
+    if SparseMatrix not in map(type, (*args, *kwargs.values())):
+        return function(*args, **kwargs)
+    return _of_matrix(name, args, kwargs)
+
+
 def _of_torch_sparse() -> dict[Callable, Callable]:
     try:
         import torch_sparse
     except (ImportError, OSError):
         return {}
-    return {torch_sparse.spmm: _spmm, torch_sparse.matmul: _of_matrix_of_torch_sparse}
+    named = {
+        getattr(torch_sparse, name): functools.partial(_named, name, getattr(torch_sparse, name))
+        for name in ('sum', 'mul')
+    }
+    return {torch_sparse.spmm: _spmm, torch_sparse.matmul: _of_matrix_of_torch_sparse, **named}
 
 
 def _of_torch(kind: type) -> Callable:

@@ -20,6 +20,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.one_copy import (
     BEFORE_ROWS,
+    OfCopies,
     dimension_of_one,
     has_rows,
     in_one_copy,
@@ -31,7 +32,7 @@ from pygfuse.compiler.symbols.one_copy import (
 )
 from pygfuse.compiler.symbols.places import Place, Rows
 from pygfuse.compiler.symbols.sharing import write
-from pygfuse.compiler.symbols.symbol import LIFTED, OfCopies, Symbol, handler, recorded
+from pygfuse.compiler.symbols.symbol import LIFTED, Rearranged, Symbol, handler, recorded
 
 _OF_ALL_ROWS = 'a function of all rows of a copy'
 
@@ -79,6 +80,8 @@ class Copies(OfCopies):
 
     def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         name = function.__name__.strip('_')
+        if any(not isinstance(one, Copies) for one in found_in(Rearranged, (args, kwargs))):
+            raise Refused(BEFORE_ROWS)
         args, kwargs = in_one_copy(name, args, kwargs)
         sizes = sizes_of(name, args, kwargs)
         writes = function.__name__ == f'{name}_' or kwargs.get('inplace')
@@ -94,6 +97,24 @@ class Copies(OfCopies):
             # after a write in place, too
             return first
         return as_copies(found, sizes)
+
+    def record_leaf(self, function: Callable, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        first = next(iter(given.values()))
+        found = list(found_in(Copies, given))
+        is_first = isinstance(first, Copies)
+        if not is_first or any(one.sizes != first.sizes or isinstance(one.one, Place) for one in found):
+            raise Refused('a reduction of values of different numbers of copies')
+        if 'dim' not in given:
+            raise Refused(f'{function.__name__} of several copies of nodes')
+        given['dim'] = dimension_of_one(first, given['dim'])
+        with REMAKING.get().of_copies():
+            own = {name: one_of(item) for name, item in given.items()}
+            result = function(**own)
+        out = given.get('out')
+        return out if isinstance(out, Copies) and result is out.one else as_copies(result, first.sizes)
 
 
 class OfSeveral(NamedTuple):
@@ -167,31 +188,6 @@ def lifted(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Copies:
     if count < 1:
         raise Refused(BEFORE_ROWS)
     return getattr(Copies(x, (1,) * count), name)(*sizes)
-
-
-def record_leaf(function: Callable, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Records a function of another library that takes ``dim``, of values of several copies.
-
-    Args:
-        function: The function, which takes symbols.
-        signature: Its signature.
-        args, kwargs: What it is given.
-    """
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    given = bound.arguments
-    first = next(iter(given.values()))
-    found = list(found_in(Copies, given))
-    if not isinstance(first, Copies) or any(one.sizes != first.sizes or isinstance(one.one, Place) for one in found):
-        raise Refused('a reduction of values of different numbers of copies')
-    if 'dim' not in given:
-        raise Refused(f'{function.__name__} of several copies of nodes')
-    given['dim'] = dimension_of_one(first, given['dim'])
-    with REMAKING.get().of_copies():
-        own = {name: one_of(item) for name, item in given.items()}
-        result = function(**own)
-    out = given.get('out')
-    return out if isinstance(out, Copies) and result is out.one else as_copies(result, first.sizes)
 
 
 def check_alone(name: str, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -7,41 +7,27 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.ir.operations import OPERATIONS
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
 from pygfuse.compiler.symbols.places import Place, Rows
-from pygfuse.compiler.symbols.symbol import OfCopies, Symbol, recorded
+from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, recorded
 
 BEFORE_ROWS = 'a function of the dimensions before that of nodes or edges'
-# functions that take no dimension, and compute a row of a row
-_ALIKE = {
-    'clone', 'contiguous', 'detach', 'double', 'dropout', 'embedding', 'float', 'full_like', 'is_contiguous',
-    'is_floating_point', 'layer_norm', 'linear', 'ones_like', 'to', 'type', 'type_as', 'zeros_like',
-}  # fmt: skip
-_ELEMENTWISE = {name for name, operation in OPERATIONS.items() if operation.elementwise and name != 'prelu'} | {
-    'absolute', 'bitwise_and', 'bitwise_not', 'bitwise_or', 'clamp_max', 'clamp_min', 'clip', 'divide', 'greater',
-    'greater_equal', 'hardtanh', 'less', 'less_equal', 'log_sigmoid', 'multiply', 'negative', 'not_equal', 'rsub',
-    'subtract', 'true_divide',
-}  # fmt: skip
-# functions that take a dimension, or several: where, by which name, and which by default
-_OF_DIMENSIONS: dict[str, tuple[int, str, Any]] = {
-    **dict.fromkeys(('sum', 'mean', 'amax', 'amin', 'softmax', 'log_softmax', 'cumsum', 'cumprod'), (1, 'dim', None)),
-    **dict.fromkeys(('squeeze', 'select', 'narrow', 'index_select', 'index_add', 'unflatten'), (1, 'dim', None)),
-    **dict.fromkeys(('scatter_add', 'scatter_reduce'), (1, 'dim', None)),
-    **dict.fromkeys(('cat', 'concat', 'concatenate', 'unbind'), (1, 'dim', 0)),
-    **dict.fromkeys(('split', 'chunk'), (2, 'dim', 0)),
-    **dict.fromkeys(('norm', 'vector_norm', 'linalg_vector_norm'), (2, 'dim', None)),
-    **dict.fromkeys(('normalize', 'cosine_similarity'), (2, 'dim', 1)),
-    'cross': (2, 'dim', None),
-    'linalg_cross': (2, 'dim', -1),
-}
-# of these the result has one dimension more
-_BETWEEN = {'unsqueeze': (1, 'dim', None), 'stack': (1, 'dim', 0)}
 # functions whose index has the shape of what they take
 _OF_EXPANDED = 'scatter_add', 'scatter_reduce'
 _VIEWS = 'view', 'reshape', 'expand', 'repeat', 'new_zeros', 'new_ones'
 _AS_ANOTHER = 'expand_as', 'view_as', 'reshape_as'
+
+
+class OfCopies(Rearranged):
+    """Values of several copies of the same nodes in one tensor (`pygfuse.compiler.symbols.copies.Copies`).
+
+    Attributes:
+        sizes: The dimensions before that of rows.
+    """
+
+    sizes: tuple[int, ...]
 
 
 def one_of(item: Any) -> Any:
@@ -57,17 +43,17 @@ def has_rows(item: Any) -> bool:
 def is_row_wise(name: str, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Whether a function of values that all copies share is known to compute each row of a row."""
     if name in ('sum', 'mean'):
-        place, word, default = _OF_DIMENSIONS[name]
+        place, word, default = OF_DIMENSIONS[name]
         dims = kwargs.get(word, args[place] if len(args) > place else default)
         if dims is None or any(dim % args[0].dim() == 0 for dim in ((dims,) if isinstance(dims, int) else dims)):
             return False
-    named = {*_OF_DIMENSIONS, *_BETWEEN, *_VIEWS, *_AS_ANOTHER, 'getitem', 'permute', 'flatten', 'matmul', 'new_full'}
-    return name != 'dropout' and name in _ALIKE | _ELEMENTWISE | named
+    named = {*OF_DIMENSIONS, *BETWEEN, *_VIEWS, *_AS_ANOTHER, 'getitem', 'permute', 'flatten', 'matmul', 'new_full'}
+    return name != 'dropout' and name in ALIKE | ELEMENTWISE | named
 
 
 def sizes_of(name: str, *given: Any) -> tuple[int, ...]:
     """The dimensions before that of rows which the result of a function has."""
-    may_broadcast = name in _ELEMENTWISE or name == 'matmul'
+    may_broadcast = name in ELEMENTWISE or name == 'matmul'
     found = [copies.sizes for copies in found_in(OfCopies, given)]
     if may_broadcast:
         try:
@@ -86,20 +72,20 @@ def in_one_copy(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, 
         Refused: If it is of several copies together, or not known to be of each alone.
     """
     first = args[0] if args else None
-    if name in _ELEMENTWISE:
+    if name in ELEMENTWISE:
         if next(found_in((OfCopies, Symbol), kwargs), None) is not None:
             raise Refused('values of several copies as keywords')
         return tuple(_aligned(args)), kwargs
     if name == 'matmul':
         return _of_product(args), kwargs
-    if name in _ALIKE:
+    if name in ALIKE:
         if name in ('linear', 'layer_norm') and next(found_in(OfCopies, (args[1:], kwargs)), None) is not None:
             raise Refused(BEFORE_ROWS)
         return args, kwargs
-    if name in _OF_DIMENSIONS:
-        return _with_dimensions(name, args, kwargs, *_OF_DIMENSIONS[name], 0)
-    if name in _BETWEEN:
-        return _with_dimensions(name, args, kwargs, *_BETWEEN[name], 1)
+    if name in OF_DIMENSIONS:
+        return _with_dimensions(name, args, kwargs, *OF_DIMENSIONS[name], 0)
+    if name in BETWEEN:
+        return _with_dimensions(name, args, kwargs, *BETWEEN[name], 1)
     if name in ('transpose', 'swapaxes') and isinstance(first, OfCopies) and len(args) == 3:
         return (first, *[dimension_of_one(first, dim) for dim in args[1:]]), kwargs
     if name in _AS_ANOTHER and len(args) == 2:

@@ -27,6 +27,8 @@ WITH_ROWS = 'with a number of nodes'
 TO_GROUPS = 'to groups'
 # that of views with dimensions before that of rows
 LIFTED = 'lifted'
+# that of functions of nodes whose rows are not their first dimension
+TURNED_NODES = 'turned nodes'
 
 
 def handler(*names: str) -> Callable[[Callable], Callable]:
@@ -48,7 +50,7 @@ class Recorded(OfValues):
     """A value of which every function of torch is recorded."""
 
     layout = torch.strided
-    is_sparse = False
+    is_sparse = is_nested = False
     shape: tuple[Any, ...]
 
     @property
@@ -64,6 +66,8 @@ class Recorded(OfValues):
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__') or not hasattr(Tensor, name):
             raise AttributeError(name)
+        if name == 'mT' or (name == 'T' and self.dim() == 2):
+            return recorded(torch.transpose, (self, -1, -2))
         function = getattr(Tensor, name)
         if not callable(function):
             raise Refused(f'it reads .{name} of a value')
@@ -84,11 +88,17 @@ class Recorded(OfValues):
     __hash__ = object.__hash__
 
 
-class OfCopies(Recorded):
-    """Values of several copies of the same nodes in one tensor (`pygfuse.compiler.symbols.copies`)."""
+class Rearranged(Recorded):
+    """Values whose rows are not the first dimension: functions are recorded of `one`, which has them first."""
+
+    one: Any
 
     def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Records a function that is given it."""
+        """Records a function of torch's that is given it."""
+        raise NotImplementedError
+
+    def record_leaf(self, function: Callable, signature: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Records a function of another library, which takes symbols and has this signature."""
         raise NotImplementedError
 
     def write(self, result: Any) -> None:
@@ -126,12 +136,9 @@ class Symbol(Recorded):
     def shape(self) -> tuple[int, ...]:
         if self.is_stacked:
             raise Refused('it reads the shape of features of more than two dimensions')
-        return self.node.shape if self.rows is None else (self._count, *self.node.shape)
-
-    @property
-    def _count(self) -> Rows:
-        """How many rows it has."""
-        return Rows.of_edges(self) if self.rows == NUM_EDGES else Rows(self.rows)
+        if self.rows is None:
+            return self.node.shape
+        return Rows.of_edges(self) if self.rows == NUM_EDGES else Rows(self.rows), *self.node.shape
 
     @property
     def dtype(self) -> torch.dtype:
@@ -149,11 +156,6 @@ class Symbol(Recorded):
 
     # Operators
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ('T', 'mT') and (self.rows is None or (name == 'mT' and self.dim() > 2)):
-            return recorded(torch.transpose, (self, -1, -2))
-        return super().__getattr__(name)
-
     def __setitem__(self, key: Any, item: Any) -> None:
         is_mask = isinstance(key, Symbol) and key.dtype is torch.bool and key.rows == self.rows
         if not is_mask or type(item) not in (int, float):
@@ -163,7 +165,7 @@ class Symbol(Recorded):
             raise Refused('it writes into a tensor by a mask of another shape')
         # the dimensions of a mask are the first
         mask = made('reshape', key, shape=(*shape, *[1] * (len(inner) - len(shape)))) if shape != inner else key
-        _written(self, HANDLERS['masked_fill'](self, mask, item))
+        written(self, HANDLERS['masked_fill'](self, mask, item))
 
 
 def _operator(name: str, function: Callable, is_reversed: bool = False) -> Callable:
@@ -190,7 +192,7 @@ Recorded.__abs__ = _operator('abs', torch.abs)
 
 def _in_place(function: Callable) -> Callable:
     def apply(self: Recorded, other: Any) -> Recorded:
-        return _written(self, recorded(function, (self, other)))
+        return written(self, recorded(function, (self, other)))
 
     return apply
 
@@ -199,9 +201,9 @@ for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_
     setattr(Recorded, f'__i{_name}__', _in_place(_function))
 
 
-def _written(symbol: Symbol, result: Any) -> Symbol:
+def written(symbol: Symbol, result: Any) -> Symbol:
     """A symbol after a write in place."""
-    if isinstance(symbol, OfCopies):
+    if isinstance(symbol, Rearranged):
         symbol.write(result)
         return symbol
     if REMAKING.get() is not None:
@@ -237,9 +239,9 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
         Refused: If no fused form of it is known.
     """
     kwargs = dict(kwargs or {})
-    copies = next(found_in(OfCopies, (args, kwargs)), None)
-    if copies is not None:
-        return copies.record(function, args, kwargs)
+    rearranged = next(found_in(Rearranged, (args, kwargs)), None)
+    if rearranged is not None:
+        return rearranged.record(function, args, kwargs)
     name = function.__name__
     if next(found_in(MadeOfEdges, (args, kwargs)), None) is not None:
         return REMAKING.get().record_beside_values(function, args, kwargs)
@@ -250,7 +252,7 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
         name = name.removesuffix('_')
         # what it writes into is another value from then on
         function = _without_writes(name) if writes else function
-        return _written(args[0], _recorded(function, name, args, kwargs))
+        return written(args[0], _recorded(function, name, args, kwargs))
     return _recorded(function, name, args, kwargs)
 
 

@@ -124,8 +124,17 @@ def test_modules():
     assert_as_pyg(Gathering(), given())
 
 
+class Turned(Attention):
+    def message(self, query_i, key_j):
+        return rearrange(torch.tanh(rearrange(query_i * key_j, 'e d -> d e')), 'd e -> e d')
+
+
+def test_the_dimension_of_edges_may_move():
+    torch.manual_seed(0)
+    assert_as_pyg(Turned(''), given())
+
+
 REFUSED = {
-    'the dimension of edges moves': lambda x: rearrange(x, 'e d -> d e').t(),
     'edges are taken in pairs': lambda x: rearrange(
         rearrange(x, '(e two) d -> e two d', two=2), 'e two d -> (e two) d'
     ),

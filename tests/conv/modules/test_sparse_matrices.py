@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 with contextlib.suppress(ImportError):
-    from torch_sparse import spmm
+    import torch_sparse
+    from torch_sparse import SparseTensor, spmm
 
 from tests.compiler.own_modules import NODES, WIDTH
 from tests.conv.modules.arguments import assert_same, given
@@ -59,12 +60,34 @@ class WithoutGradients(nn.Module):
         return made @ x + seen @ x.tanh() + matrix.coalesce() @ x.sin()
 
 
+class Degrees(nn.Module):
+    """What each node's neighbours sum up to, by sums of rows and of columns."""
+
+    def forward(self, x, edge_index, edge_weight):
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight.sigmoid(), (x.size(0), x.size(0)))
+        into = torch.sparse.sum(matrix, dim=1).to_dense()
+        out_of = torch.sparse.sum(matrix, 0).to_dense()
+        return torch.sparse.mm(matrix, x.sin()) / (into + 1).unsqueeze(-1) + out_of[:, None]
+
+
 class OfDense(nn.Module):
     """A function of a sparse matrix that is no product."""
 
     def forward(self, x, edge_index, edge_weight):
         matrix = torch.sparse_coo_tensor(edge_index, edge_weight, (x.size(0), x.size(0)))
         return matrix.to_dense() @ x
+
+
+class Total(nn.Module):
+    def forward(self, x, edge_index, edge_weight):
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight, (x.size(0), x.size(0)))
+        return matrix @ x / (matrix.sum() + 100)
+
+
+class SparseDegrees(nn.Module):
+    def forward(self, x, edge_index, edge_weight):
+        matrix = torch.sparse_coo_tensor(edge_index, edge_weight, (x.size(0), x.size(0)))
+        return matrix @ x + torch.sparse.sum(matrix, dim=1).coalesce().values().mean()
 
 
 class Unsized(nn.Module):
@@ -80,6 +103,7 @@ def test_outputs_and_gradients_are_those_of_its_own_code():
     data = given()
     assert_same(Weighed(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
     assert_same(WithLoops(), {name: data[name] for name in ('x', 'edge_index')})
+    assert_same(Degrees(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
     assert_same(WithoutGradients(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
     users, items = data['x'], data['x'][: NODES - 4].flip(0)
     edge_index = torch.stack([data['edge_index'][0], data['edge_index'][1].clamp(max=NODES - 5)])
@@ -93,6 +117,8 @@ def test_outputs_and_gradients_are_those_of_its_own_code():
     [
         (OfDense, 'to_dense of a sparse matrix'),
         (Unsized, 'a sparse matrix that does not say how many nodes there are'),
+        (Total, 'a sum of a whole sparse matrix'),
+        (SparseDegrees, 'coalesce of sums of a sparse matrix'),
     ],
 )
 def test_what_is_no_product_is_for_its_own_code(kind, reason):
@@ -108,3 +134,46 @@ class OfTorchSparse(nn.Module):
 def test_products_of_torch_sparse(needs_torch_sparse):
     data = given()
     assert_same(OfTorchSparse(), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
+
+
+class Normalised(nn.Module):
+    """The norm of a graph convolution as `torch_sparse` writes it.
+
+    Args:
+        has_numbers: Whether the matrix holds some.
+    """
+
+    def __init__(self, has_numbers):
+        super().__init__()
+        self.has_numbers = has_numbers
+
+    def forward(self, x, edge_index, edge_weight):
+        row, col = edge_index
+        value, size = edge_weight.sigmoid() if self.has_numbers else None, (x.size(0), x.size(0))
+        matrix = SparseTensor(row=col, col=row, value=value, sparse_sizes=size)
+        into = (torch_sparse.sum(matrix, dim=1).to(x.dtype) + 1).pow(-0.5)
+        out_of = (matrix.sum(dim=0).to(x.dtype) + 1).pow(-0.5)
+        matrix = torch_sparse.mul(matrix, into.view(-1, 1)) * out_of.view(1, -1)
+        return torch_sparse.matmul(matrix, x.sin())
+
+
+class ScaledByRowsOfFeatures(nn.Module):
+    def forward(self, x, edge_index, edge_weight):
+        row, col = edge_index
+        matrix = SparseTensor(row=col, col=row, value=edge_weight, sparse_sizes=(x.size(0), x.size(0)))
+        return (matrix * x[:, :1].t()) @ x + torch_sparse.mul(matrix, matrix) @ x
+
+
+@pytest.mark.parametrize('has_numbers', [True, False])
+def test_norms_of_torch_sparse(has_numbers, needs_torch_sparse):
+    data = given()
+    assert_same(Normalised(has_numbers), {name: data[name] for name in ('x', 'edge_index', 'edge_weight')})
+
+
+def test_a_matrix_times_a_matrix_is_for_its_own_code(needs_torch_sparse):
+    data = given()
+    arguments = {name: data[name] for name in ('x', 'edge_index', 'edge_weight')}
+    arguments['edge_index'] = torch.unique(arguments['edge_index'], dim=1)
+    arguments['edge_weight'] = arguments['edge_weight'][: arguments['edge_index'].shape[1]]
+    reason = 'a sparse matrix times something else than a number for each row or each column'
+    assert_same(ScaledByRowsOfFeatures(), arguments, reason)
