@@ -19,7 +19,8 @@ import pygfuse.compiler.functions.equations
 import pygfuse.compiler.functions.handlers
 import pygfuse.compiler.functions.layouts
 import pygfuse.compiler.functions.scattering
-import pygfuse.compiler.functions.to_groups  # noqa: F401  all register handlers
+import pygfuse.compiler.functions.to_groups
+import pygfuse.compiler.functions.turned_values  # noqa: F401  all register handlers
 from pygfuse.compiler.capture.settings import Unwritten
 from pygfuse.compiler.capture.watch import Guards, Watched
 from pygfuse.compiler.functions.filled import is_made_of_rows, made_of_rows

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
-from pygfuse.compiler.symbols.places import Place, Rows
+from pygfuse.compiler.symbols.places import Place
 from pygfuse.compiler.symbols.symbol import HANDLERS, TURNED_NODES, Rearranged, Symbol, recorded, written
 
 ROWS_NOT_FIRST = 'a function of values whose first dimension is not that of nodes or edges'
@@ -28,7 +27,8 @@ _REDUCING = {
 }  # fmt: skip
 _OF_PLACES = 'index_select', 'index_add'
 _OF_ALL = 'sum', 'mean'
-_EVERY = slice(None)
+# functions that are recorded as others (`pygfuse.compiler.functions.turned_values`)
+REWRITTEN: dict[str, Callable] = {}
 
 # what a function is given with rows first, and where they are in its result
 Own = tuple[tuple, dict[str, Any], int]
@@ -98,8 +98,8 @@ class Turned(Rearranged):
         writes = function.__name__ == f'{name}_' or kwargs.get('inplace')
         if writes and not isinstance(args[0], Turned):
             raise Refused('it writes into a tensor of other dimensions')
-        if name in _REWRITTEN:
-            return _REWRITTEN[name](*args, **kwargs)
+        if name in REWRITTEN:
+            return REWRITTEN[name](*args, **kwargs)
         own, own_kwargs, at = with_rows_first(name, args, kwargs)
         result = recorded(function, own, own_kwargs)
         return args[0] if writes and result is own[0] else as_turned(result, at)
@@ -269,143 +269,3 @@ def _between(name: str, args: tuple, kwargs: dict[str, Any]) -> Own:
     given = (*args[:place], own, *args[place + 1 :]) if is_positional else args
     kwargs = kwargs if is_positional else {**kwargs, word: own}
     return rebuilt(given, one_of), kwargs, x.at + is_before
-
-
-# Functions that are recorded as others
-
-
-def _permute(x: Turned, *dims: Any) -> Symbol | Turned:
-    dims = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
-    if len(dims) != x.dim():
-        raise Refused(ROWS_NOT_FIRST)
-    return turned(x.one, [dimension(x, dim) for dim in dims])
-
-
-def _transpose(x: Turned, first: int, second: int) -> Symbol | Turned:
-    order, rank = list(range(x.dim())), x.dim()
-    order[first % rank], order[second % rank] = order[second % rank], order[first % rank]
-    return _permute(x, order)
-
-
-def _t(x: Turned) -> Symbol | Turned:
-    return _transpose(x, 0, 1)
-
-
-def _matmul(x: Any, y: Any) -> Symbol | Turned:
-    if isinstance(x, Symbol) and x.rows is None and x.dim() <= 2 and y.dim() == 2:
-        # a map from the left, of one vector for each row
-        found = recorded(torch.matmul, (y.one, x if x.dim() == 1 else recorded(torch.t, (x,))))
-        return as_turned(found, x.dim() - 1)
-    if isinstance(y, Symbol) and y.rows is None and x.at < x.dim() - 1:
-        if y.dim() <= 2:
-            return as_turned(recorded(torch.matmul, (x.one, y)), x.at)
-        if y.dim() == x.dim() == 3 and x.at == 1:
-            # heads, each of which has its own map
-            return as_turned(recorded(torch.einsum, ('nhd,hdk->nhk', x.one, y)), 1)
-    if is_like(x, y) and x.at < x.dim() - 2:
-        return as_turned(recorded(torch.matmul, (x.one, y.one)), x.at)
-    raise Refused(ROWS_NOT_FIRST)
-
-
-def _einsum(equation: str, *values: Any) -> Any:
-    values = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
-    terms, _, result = equation.replace(' ', '').partition('->')
-    terms = terms.split(',')
-    if '.' in equation or not result or len(terms) != len(values):
-        raise Refused(ROWS_NOT_FIRST)
-    places = [x.at if isinstance(x, Turned) else 0 for x in values]
-    letters = {
-        term[place] for term, place, x in zip(terms, places, values, strict=True) if getattr(x, 'rows', 0) is not None
-    }
-    if len(letters) != 1 or next(iter(letters)) not in result:
-        raise Refused('einsum over the dimension of edges')
-    letter = letters.pop()
-    own = [term[place] + term[:place] + term[place + 1 :] for term, place in zip(terms, places, strict=True)]
-    equation = f'{",".join(own)}->{letter}{result.replace(letter, "")}'
-    return as_turned(recorded(torch.einsum, (equation, *map(one_of, values))), result.index(letter))
-
-
-def _getitem(x: Any, key: Any) -> Any:
-    if not isinstance(x, Turned) or next(found_in(Rearranged, key if isinstance(key, tuple) else (key,)), None):
-        raise Refused('an index by values')
-    key = _filled_key(x, key if isinstance(key, tuple) else (key,))
-    at = next(k for k, dim in enumerate(_dimensions(key)) if dim == x.at)
-    of_rows, others = key[at], [*key[:at], *key[at + 1 :]]
-    one = x.one
-    if not (isinstance(of_rows, slice) and of_rows == _EVERY):
-        if any(isinstance(part, int) for part in others):
-            # torch would bring the rows to the front
-            raise Refused('an index over edges')
-        one = recorded(Tensor.__getitem__, (one, of_rows))
-    if any(not (isinstance(part, slice) and part == _EVERY) for part in others):
-        one = recorded(Tensor.__getitem__, (one, (_EVERY, *others)))
-    return as_turned(one, sum(part is None or isinstance(part, slice) for part in key[:at]))
-
-
-def _filled_key(x: Turned, key: tuple) -> tuple:
-    """A key that says something of each dimension."""
-    missing = x.dim() - sum(part is not None and part is not Ellipsis for part in key)
-    places = [k for k, part in enumerate(key) if part is Ellipsis]
-    if missing < 0 or len(places) > 1:
-        raise Refused('an index by values')
-    at = places[0] if places else len(key)
-    return (*key[:at], *[_EVERY] * missing, *key[at + 1 :])
-
-
-def _dimensions(key: tuple) -> Iterator[int | None]:
-    """Which dimension each part of a key is of; None of those that it adds."""
-    dim = 0
-    for part in key:
-        yield None if part is None else dim
-        dim += part is not None
-
-
-def _reshape(x: Any, *sizes: Any) -> Any:
-    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    if not isinstance(x, Turned):
-        raise Refused(ROWS_NOT_FIRST)
-    at = next((k for k, size in enumerate(sizes) if isinstance(size, Rows)), None)
-    # without a number of rows, what is unsaid is theirs
-    at = sizes.index(-1) if at is None and -1 in sizes else at
-    if at is None:
-        raise Refused(ROWS_NOT_FIRST)
-    inner = x.one.node.shape
-    before, behind = _filled_sizes(sizes[:at], inner[: x.at]), _filled_sizes(sizes[at + 1 :], inner[x.at :])
-    return as_turned(recorded(Tensor.reshape, (x.one, (sizes[at], *before, *behind))), at)
-
-
-def _filled_sizes(sizes: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of a view of so many numbers, of which one may be -1."""
-    if any(type(size) is not int for size in sizes):
-        raise Refused(ROWS_NOT_FIRST)
-    try:
-        return tuple(torch.empty(shape, device='meta').reshape(tuple(sizes)).shape)
-    except RuntimeError as error:
-        raise Refused(ROWS_NOT_FIRST) from error
-
-
-def _expand(x: Turned, *sizes: Any) -> Any:
-    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    if not isinstance(x, Turned) or len(sizes) != x.dim():
-        raise Refused(ROWS_NOT_FIRST)
-    own = sizes[x.at], *sizes[: x.at], *sizes[x.at + 1 :]
-    return as_turned(recorded(Tensor.expand, (x.one, own)), x.at)
-
-
-def _flatten(x: Turned, start_dim: int = 0, end_dim: int = -1) -> Any:
-    start, end = (dim % x.dim() for dim in (start_dim, end_dim))
-    if start <= x.at <= end:
-        raise Refused(ROWS_NOT_FIRST)
-    is_before = end < x.at
-    found = recorded(torch.flatten, (x.one, start + is_before, end + is_before))
-    return as_turned(found, x.at - (end - start if is_before else 0))
-
-
-_REWRITTEN: dict[str, Callable] = {
-    'permute': _permute, 'transpose': _transpose, 'swapaxes': _transpose, 't': _t, 'einsum': _einsum,
-    'matmul': _matmul, 'mm': _matmul, 'bmm': _matmul, 'getitem': _getitem, 'flatten': _flatten,
-    'view': _reshape, 'reshape': _reshape, 'expand': _expand,
-    'expand_as': lambda x, other: _expand(x, *other.shape),
-    'view_as': lambda x, other: _reshape(x, *other.shape),
-    'reshape_as': lambda x, other: _reshape(x, *other.shape),
-}  # fmt: skip
