@@ -93,3 +93,36 @@ class PartsOfParameters(nn.Module):
         message = torch.tanh((x[row] * of_sources) @ first.squeeze(0)) + (x[col] * of_targets) @ second.squeeze(0)
         out = torch.zeros_like(x).index_add_(0, col, message)
         return out @ F.normalize(third.squeeze(0), dim=-1)
+
+
+class Spread(nn.Module):
+    """What all nodes share, repeated for each node and each edge."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.shift = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.randn(WIDTH))
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        h = self.lin(x)
+        mean = h.mean(0, keepdim=True).repeat(x.shape[0], 1)
+        shift = self.shift.expand(row.numel(), WIDTH)
+        heads = self.shift.view(2, 1, -1).expand(-1, x.size(0), -1)
+        return torch.zeros_like(h).index_add(0, col, torch.relu(h[row] + mean[col] + shift)) + heads.sum(0).repeat(1, 2)
+
+
+class Tiled(nn.Module):
+    """A repetition that is more than one for each node."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        return torch.zeros_like(x).index_add(0, col, x[row]) + x.mean(0).repeat(x.shape[0]).view(x.shape[0], -1)
+
+
+class Ones(nn.Module):
+    """Numbers that are the same everywhere, of several widths."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        narrow, wide = torch.ones(x.size(0), 1, dtype=x.dtype), torch.ones(x.size(0), 2 * WIDTH, dtype=x.dtype)
+        return torch.zeros_like(x).index_add(0, col, x[row].relu()) * narrow, narrow + 0.5, wide + 0.5

@@ -11,6 +11,7 @@ from pygfuse.compiler.ir.values import SOURCE, TARGET, Node
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.copies import Copies
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
+from pygfuse.compiler.symbols.handler_names import BY_ROWS
 from pygfuse.compiler.symbols.places import (
     AFTER_LAST_TARGET,
     NUM_EDGES,
@@ -20,7 +21,7 @@ from pygfuse.compiler.symbols.places import (
     Place,
     Rows,
 )
-from pygfuse.compiler.symbols.symbol import Symbol, handler
+from pygfuse.compiler.symbols.symbol import Symbol, handler, recorded
 from pygfuse.compiler.symbols.turned import Turned, as_turned
 
 _NUMBERS = {'zeros': 0.0, 'ones': 1.0}
@@ -101,3 +102,16 @@ handler('new_ones')(_new(1.0))
 @handler('new_full')
 def _new_full(x: Symbol, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Symbol:
     return filled(size, fill_value, x.dtype if dtype is None else dtype)
+
+
+@handler(BY_ROWS)
+def _spread(name: str, x: Symbol, *sizes: Any) -> Symbol | Turned:
+    """A shared value for each edge or node: repeated along a dimension of size 1, or a new one."""
+    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    at = next((k for k, size in enumerate(sizes) if isinstance(size, Rows)), None)
+    if name not in ('expand', 'repeat') or not isinstance(x, Symbol) or at is None:
+        raise Refused('a shape of shared values depends on the number of edges')
+    rest = recorded(getattr(torch.Tensor, name), (x, (*sizes[:at], 1, *sizes[at + 1 :])))
+    if rest.shape[at] != 1:
+        raise Refused('a shape of shared values depends on the number of edges')
+    return recorded(torch.add, (filled((*rest.shape[:at], sizes[at], *rest.shape[at + 1 :]), 0.0, x.dtype), rest))

@@ -21,6 +21,7 @@ from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_rows, as_value
 from pygfuse.compiler.symbols.edge_tensors import MadeOfEdges
+from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, TO_GROUPS
 from pygfuse.compiler.symbols.places import (
     AFTER_LAST_TARGET,
     BY_OTHERS,
@@ -35,16 +36,7 @@ from pygfuse.compiler.symbols.places import (
     Rows,
 )
 from pygfuse.compiler.symbols.sharing import write
-from pygfuse.compiler.symbols.symbol import (
-    ANY_OF_NODES,
-    HANDLERS,
-    TO_GROUPS,
-    Rearranged,
-    Recorded,
-    Symbol,
-    are_of_nodes,
-    made,
-)
+from pygfuse.compiler.symbols.symbol import HANDLERS, Rearranged, Recorded, Symbol, are_of_nodes, made
 
 _REDUCTIONS = {'sum': 'sum', 'add': 'sum', 'mean': 'mean', 'max': 'max', 'amax': 'max', 'min': 'min', 'amin': 'min'}
 # arguments of a checkpoint that are none of its function

@@ -19,20 +19,11 @@ from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, mapped, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
+from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, TURNED_NODES, WITH_ROWS
 from pygfuse.compiler.symbols.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Place, Rows
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, shares_memory
-from pygfuse.compiler.symbols.symbol import (
-    ANY_OF_NODES,
-    TURNED_NODES,
-    WITH_ROWS,
-    Symbol,
-    are_of_nodes,
-    handler,
-    recorded,
-    replaced,
-    symbols_in,
-)
+from pygfuse.compiler.symbols.symbol import Symbol, are_of_nodes, handler, recorded, replaced, symbols_in
 from pygfuse.compiler.symbols.turned import ROWS_NOT_FIRST, Turned, as_turned, one_of
 
 # numbers of nodes of examples, which tell what depends on them

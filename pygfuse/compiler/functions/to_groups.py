@@ -14,8 +14,9 @@ from pygfuse.compiler.functions.leaves import FUNCTIONS, degree, scatter
 from pygfuse.compiler.ir.values import SOURCE, TARGET
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
+from pygfuse.compiler.symbols.handler_names import TO_GROUPS
 from pygfuse.compiler.symbols.places import BY_OTHERS, NUM_EDGES, Place, Rows
-from pygfuse.compiler.symbols.symbol import TO_GROUPS, Symbol, handler
+from pygfuse.compiler.symbols.symbol import Symbol, handler
 
 _of_nodes = FUNCTIONS[torch_geometric.utils.scatter]
 _GATHERED = {'of_sources': SOURCE, 'of_targets': TARGET}

@@ -53,7 +53,8 @@ def _key(node: Node, args: tuple) -> Any:
         place = (id(source[0]), source[1]) if isinstance(source, tuple) else source
         return node.op, place, node.residency
     attributes = tuple((name, _hashable(item)) for name, item in node.attributes.items())
-    return node.op, _arguments(args), attributes, node.dtype, node.residency
+    # what is filled has nothing but its shape
+    return node.op, _arguments(args), attributes, node.dtype, node.residency, node.shape
 
 
 def _arguments(args: Any) -> Any:

@@ -18,6 +18,7 @@ from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import Node, found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
+from pygfuse.compiler.symbols.handler_names import LIFTED
 from pygfuse.compiler.symbols.one_copy import (
     BEFORE_ROWS,
     OfCopies,
@@ -32,7 +33,7 @@ from pygfuse.compiler.symbols.one_copy import (
 )
 from pygfuse.compiler.symbols.places import Place, Rows
 from pygfuse.compiler.symbols.sharing import write
-from pygfuse.compiler.symbols.symbol import LIFTED, Rearranged, Symbol, handler, recorded
+from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, handler, recorded
 
 _OF_ALL_ROWS = 'a function of all rows of a copy'
 

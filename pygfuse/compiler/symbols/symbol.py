@@ -14,21 +14,12 @@ from pygfuse.compiler.ir.operations import OPERATIONS, piece_of
 from pygfuse.compiler.ir.values import SHARED, Node, found_in, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues
+from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, BY_ROWS, LIFTED, WITH_ROWS
 from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory, write
 
 HANDLERS: dict[str, Callable] = {}
-# the handler of functions of nodes that have none
-ANY_OF_NODES = 'any of nodes'
-# that of arithmetic with a number of nodes
-WITH_ROWS = 'with a number of nodes'
-# that of reductions of edges by numbers of their ends
-TO_GROUPS = 'to groups'
-# that of views with dimensions before that of rows
-LIFTED = 'lifted'
-# that of functions of nodes whose rows are not their first dimension
-TURNED_NODES = 'turned nodes'
 
 
 def handler(*names: str) -> Callable[[Callable], Callable]:
@@ -339,7 +330,7 @@ def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any
     keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
     arguments = replaced(args, lambda symbol: symbol.node)
     if any(isinstance(a, Rows) for a in _flat(arguments)):
-        raise Refused('a shape of shared values depends on the number of edges')
+        return HANDLERS[BY_ROWS](name, *args)
     _refuse_values(function, name)
     examples = replaced(args, lambda symbol: symbol.node.example())
     try:

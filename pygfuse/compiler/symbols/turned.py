@@ -16,8 +16,9 @@ from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
+from pygfuse.compiler.symbols.handler_names import TURNED_NODES
 from pygfuse.compiler.symbols.places import Place
-from pygfuse.compiler.symbols.symbol import HANDLERS, TURNED_NODES, Rearranged, Symbol, recorded, written
+from pygfuse.compiler.symbols.symbol import HANDLERS, Rearranged, Symbol, recorded, written
 
 ROWS_NOT_FIRST = 'a function of values whose first dimension is not that of nodes or edges'
 # functions whose result lacks a dimension that they are given; those of which it may keep it, and where they say so

@@ -23,6 +23,7 @@ ARGUMENTS = {
     all_nodes.Counts: ('x', 'edge_index', 'edge_weight'),
     all_nodes.Parts: ('x', 'edge_index'),
     all_nodes.PartsOfParameters: ('x', 'edge_index'),
+    all_nodes.Spread: ('x', 'edge_index'),
 }
 
 
@@ -167,3 +168,17 @@ def test_what_is_written_into_views_and_in_place(function, reason):
     compiled = pygfuse.compile(Summed(function))
     torch.testing.assert_close(compiled(**arguments), Summed(function)(**arguments))
     assert compiled.note.reason == reason
+
+
+def test_a_repetition_of_anything_else_is_for_its_own_code():
+    torch.manual_seed(0)
+    arguments = arguments_of(all_nodes.Ranking, given())
+    assert_same(all_nodes.Tiled(), arguments, 'a shape of shared values depends on the number of edges')
+
+
+def test_numbers_that_are_the_same_everywhere_keep_their_widths():
+    arguments = arguments_of(all_nodes.Ranking, given())
+    module = pygfuse.compile(all_nodes.Ones())
+    for found, expected in zip(module(**arguments), all_nodes.Ones()(**arguments), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert module.note.reason is None
