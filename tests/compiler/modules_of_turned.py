@@ -103,7 +103,7 @@ class HeadsWithMaps(nn.Module):
     def forward(self, x, edge_index):
         row, col = edge_index
         h = torch.bmm(x.view(-1, HEADS, WIDTH // HEADS).permute(1, 0, 2), self.maps)
-        score = torch.einsum('hed,hd->he', torch.tanh(h[:, row] + h[:, col]), self.weights)
+        score = torch.einsum('hed,hd->he', torch.tanh(h[:, row] + h[:, col]) * x[row].cos(), self.weights) + x[col, 0]
         share = torch.sigmoid(score)
         out = x.new_zeros(HEADS, x.shape[0], WIDTH).index_add_(1, col, h[:, row, :] * share[..., None])
         return out.sum(0)
@@ -201,3 +201,12 @@ class WrittenInto(nn.Module):
         values = (x[row] * x[col]).t()
         values[0] = 0.0
         return torch.zeros_like(x).index_add(0, col, values.t())
+
+
+class PartsOfRows(nn.Module):
+    """Rows of nodes, and at once what is in them."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        near = x[row, :2] - x[col, ..., -2:] * x[row, 0, None] + x[col, None, 1]
+        return torch.zeros_like(x[:, :2]).index_add(0, col, near.tanh() * x[col, :][:, :2])

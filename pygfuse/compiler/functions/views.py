@@ -133,9 +133,9 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     if isinstance(key, tuple) and key and key[0] is Ellipsis and sum(one is not None for one in key) == x.dim() + 1:
         # it stands for no dimension
         key = key[1:]
-    if isinstance(key, tuple) and key and isinstance(key[0], Place) and all(one == slice(None) for one in key[1:]):
-        # all that is in the rows
-        key = key[0] if len(key) <= x.dim() else key
+    if _is_of_rows_and_within(x, key):
+        rows, rest = _index_select(x, 0, key[0]), (slice(None), *key[1:])
+        return rows if all(isinstance(one, slice) and one == slice(None) for one in rest) else _getitem(rows, rest)
     if isinstance(key, Place):
         return _index_select(x, 0, key)
     if isinstance(key, EdgeIndexRows):
@@ -147,9 +147,8 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     if _is_of_edges(x, key):
         return _of_other_edges(x, key, True)
     key = key if isinstance(key, tuple) else (key,)
-    for place in key:
-        if not (place is None or place is Ellipsis or isinstance(place, (int, slice))) or isinstance(place, bool):
-            raise Refused('an index by values')
+    if not all(map(_is_plain, key)):
+        raise Refused('an index by values')
     if key[0] is None and not _has_copies():
         view = recorded(torch.unsqueeze, (x, 0))
         return view[key[1:]] if len(key) > 1 else view
@@ -159,6 +158,18 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     if not (isinstance(key[0], slice) and key[0] == slice(None)):
         raise Refused('an index over edges')
     return made('index', x, places=tuple(key[1:])) if len(key) > 1 else x
+
+
+def _is_of_rows_and_within(x: Symbol, key: Any) -> bool:
+    """Whether a key is the end of each edge, and a view of what is in the rows."""
+    if not (isinstance(key, tuple) and key and isinstance(key[0], Place) and all(map(_is_plain, key[1:]))):
+        return False
+    return sum(place is not None and place is not Ellipsis for place in key[1:]) < x.dim()
+
+
+def _is_plain(place: Any) -> bool:
+    """Whether a part of a key is one of a view."""
+    return place is None or place is Ellipsis or (isinstance(place, (int, slice)) and not isinstance(place, bool))
 
 
 @handler('narrow')

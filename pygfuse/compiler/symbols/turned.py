@@ -187,8 +187,9 @@ def _aligned(args: tuple, kwargs: dict[str, Any]) -> Own:
         raise Refused('values as keywords')
     values = [item for item in args if isinstance(item, (Turned, Symbol))]
     rank = max(item.dim() for item in values)
-    behind = {item.dim() - item.at for item in values if isinstance(item, Turned)}
-    if len(behind) > 1 or any(isinstance(item, Symbol) and item.rows is not None for item in values):
+    # those of another value may be the first, as of weights of edges beside rows of channels that are turned
+    behind = {item.dim() - getattr(item, 'at', 0) for item in values if one_of(item).rows is not None}
+    if len(behind) > 1:
         raise Refused(ROWS_NOT_FIRST)
     at = rank - behind.pop()
     return tuple([_broadcast(item, rank, at) for item in args]), kwargs, at
@@ -196,8 +197,8 @@ def _aligned(args: tuple, kwargs: dict[str, Any]) -> Own:
 
 def _broadcast(item: Any, rank: int, at: int) -> Any:
     """An argument as one that is broadcast to `rank` dimensions with rows first."""
-    if isinstance(item, Turned):
-        one = item.one
+    if isinstance(item, (Turned, Symbol)) and one_of(item).rows is not None:
+        one = one_of(item)
         for _ in range(rank - item.dim()):
             one = recorded(torch.unsqueeze, (one, 1))
         return one

@@ -13,7 +13,7 @@ from tests.conv.modules.arguments import assert_same, given
 
 MODULES = (
     turned.SparseAttention, turned.HeadsFirst, turned.Diffusion, turned.Reshaped, turned.HeadsWithMaps, turned.AllToAll,
-    turned.InPlace, turned.Lifted,
+    turned.InPlace, turned.Lifted, turned.PartsOfRows,
 )  # fmt: skip
 
 
