@@ -126,3 +126,31 @@ class Ones(nn.Module):
         row, col = edge_index
         narrow, wide = torch.ones(x.size(0), 1, dtype=x.dtype), torch.ones(x.size(0), 2 * WIDTH, dtype=x.dtype)
         return torch.zeros_like(x).index_add(0, col, x[row].relu()) * narrow, narrow + 0.5, wide + 0.5
+
+
+class Standardised(nn.Module):
+    """Deviations of all edges, and of what an edge has, from their means."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        values = self.lin(x)[row] * x[col]
+        values = (values - values.mean(0)) / (values.std(0, keepdim=True) + values.std())
+        within = values / (values.var(-1, unbiased=False, keepdim=True) + torch.var(values, dim=0, correction=0))
+        # of one number, nothing deviates
+        return torch.zeros_like(x).index_add(0, col, within + values[:, :1].std(1, correction=0, keepdim=True))
+
+
+class Detached(nn.Module):
+    """A softmax that is written out over the edges of each source, by detached maxima."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        score = (x[row] * x[col]).sum(-1)
+        largest = scatter(score.detach(), row, 0, x.size(0), 'max')
+        share = (score - largest[row]).exp()
+        share = share / scatter(share, row, 0, x.size(0), 'sum')[row]
+        return torch.zeros_like(x).index_add(0, col, share.unsqueeze(-1) * x[row])

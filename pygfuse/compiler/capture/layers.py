@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
+import pygfuse.compiler.functions.deviations
 import pygfuse.compiler.functions.dropouts
 import pygfuse.compiler.functions.equations
 import pygfuse.compiler.functions.handlers

@@ -59,7 +59,7 @@ class Chunked:
         reduce = 'none' if self.reduction is None else self.reduction.attributes['reduce']
         draws = any(one.op == 'dropout' for one in self.order)
         sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
-        widest = max(one.width for one in self.order)
+        widest = max((one.width for one in self.order), default=self.message.width)
         seed = int(new_seed()) if draws else None
         function = self._negated if reduce == 'min' else self._values
         out = edge_values(
@@ -122,7 +122,7 @@ def chunked(message: Node, reduction: Node | None = None) -> Chunked:
         raise Refused(f'the reduction {reduction.attributes["reduce"]!r} of values that each edge has of its own')
     if message.dtype not in DTYPES or message.residency != EDGE:
         raise Refused('messages that are no floating values of edges')
-    order, operands = [], {}
+    order, operands = [], {id(message): message} if is_brought(message) else {}
     for node in computed_on_edges(message):
         if node.op in OF_ALL_EDGES:
             raise Refused(f'{node.op} of values that each edge has of its own')

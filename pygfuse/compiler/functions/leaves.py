@@ -21,7 +21,7 @@ from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_rows, as_value
 from pygfuse.compiler.symbols.edge_tensors import MadeOfEdges
-from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, TO_GROUPS
+from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, SOFTMAX_OF_GROUPS, TO_GROUPS
 from pygfuse.compiler.symbols.places import (
     AFTER_LAST_TARGET,
     BY_OTHERS,
@@ -90,6 +90,8 @@ def _is_number(size: Any) -> bool:
 def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: int = 0) -> Any:
     """`torch_geometric.utils.softmax` of symbols."""
     src, num_nodes = as_value(src), as_rows(num_nodes)
+    if isinstance(index, Symbol) and isinstance(src, Symbol) and index.rows == NUM_EDGES and ptr is None:
+        return HANDLERS[SOFTMAX_OF_GROUPS](src, index, dim, num_nodes)
     if isinstance(index, Place) and not index.is_target and not index.inner:
         return _softmax_of_sources(src, index, num_nodes, dim, ptr)
     _checked(src, index, dim, ptr)

@@ -6,19 +6,23 @@ Nodes come between: each has the sum of its edges, and each group that of its no
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+import torch
 import torch_geometric.utils
 
 from pygfuse.compiler.functions.leaves import FUNCTIONS, degree, scatter
 from pygfuse.compiler.ir.values import SOURCE, TARGET
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
-from pygfuse.compiler.symbols.handler_names import TO_GROUPS
+from pygfuse.compiler.symbols.handler_names import SOFTMAX_OF_GROUPS, TO_GROUPS
 from pygfuse.compiler.symbols.places import BY_OTHERS, NUM_EDGES, Place, Rows
-from pygfuse.compiler.symbols.symbol import Symbol, handler
+from pygfuse.compiler.symbols.symbol import Symbol, handler, made
 
 _of_nodes = FUNCTIONS[torch_geometric.utils.scatter]
+# what PyG adds to a softmax's denominator
+TINY = 1e-16
 _GATHERED = {'of_sources': SOURCE, 'of_targets': TARGET}
 
 
@@ -38,16 +42,39 @@ def _to_groups(src: Any, groups: Symbol, dim: int, dim_size: Any, reduce: str) -
     """
     if reduce not in ('sum', 'add', 'mean'):
         raise Refused(f'the reduction {reduce!r} of edges to groups of nodes')
-    place = _end_of(groups)
-    of_nodes = _of_its_nodes(groups, place)
-    if dim_size is None:
-        dim_size = REMAKING.get().largest_at(of_nodes, place.made) + 1
+    place, of_nodes, dim_size = _groups(groups, dim_size)
     count = Rows(place.rows)
     total = _of_nodes(scatter(src, place, dim, count), of_nodes, 0, dim_size, 'sum')
     if reduce != 'mean':
         return total
     num_edges = _of_nodes(degree(place, count, src.dtype), of_nodes, 0, dim_size, 'sum')
     return total / num_edges.clamp(min=1).view(-1, *[1] * (total.dim() - 1))
+
+
+@handler(SOFTMAX_OF_GROUPS)
+def _softmax_of_groups(src: Symbol, groups: Symbol, dim: int, num_groups: Any) -> Symbol:
+    """A softmax over the edges of which one end has the same number; arguments are those of `_to_groups`."""
+    place, of_nodes, num_groups = _groups(groups, num_groups)
+    count, inner = Rows(place.rows), (1,) * len(src.node.shape)
+    largest = made('detach', scatter(src, place, dim, count, 'max'))
+    has_edges = degree(place, count, src.dtype).view(-1, *inner) > 0.5
+    # nodes without edges have no part in it
+    largest = _of_nodes(torch.where(has_edges, largest, -math.inf), of_nodes, 0, num_groups, 'max')
+    shares = (src - _at_edges(largest, of_nodes, place)).exp()
+    total = _of_nodes(scatter(shares, place, dim, count), of_nodes, 0, num_groups, 'sum') + TINY
+    return shares / _at_edges(total, of_nodes, place)
+
+
+def _at_edges(of_groups: Symbol, of_nodes: Symbol, place: Place) -> Symbol:
+    """What the group of an end of each edge has."""
+    return of_groups.index_select(0, of_nodes).index_select(0, place)
+
+
+def _groups(groups: Symbol, count: Any) -> tuple[Place, Symbol, Any]:
+    """The end of the edges that has their groups' numbers, these of all nodes, and how many groups there are."""
+    place = _end_of(groups)
+    of_nodes = _of_its_nodes(groups, place)
+    return place, of_nodes, REMAKING.get().largest_at(of_nodes, place.made) + 1 if count is None else count
 
 
 def _end_of(groups: Symbol) -> Place:

@@ -8,6 +8,8 @@ ANY_OF_NODES = 'any of nodes'
 WITH_ROWS = 'with a number of nodes'
 # that of reductions of edges by numbers of their ends
 TO_GROUPS = 'to groups'
+# that of softmaxes over the edges of such groups
+SOFTMAX_OF_GROUPS = 'softmax of groups'
 # that of views with dimensions before that of rows
 LIFTED = 'lifted'
 # that of functions of nodes whose rows are not their first dimension

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_geometric.utils import scatter
+from torch_geometric.utils import scatter, softmax
 
 import pygfuse
 from tests.compiler.own_modules import NODES, OF_EDGES, WIDTH
@@ -77,12 +77,31 @@ class Chosen(Megnet):
         return nodes, graphs + others
 
 
+class Weighed(Megnet):
+    """Attention of each graph to its edges, some by scores far below zero."""
+
+    def to_graphs(self, edges, batch, row, col):
+        scores = edges[:, :2] - 2000
+        of_sources = softmax(scores, batch[row], num_nodes=GROUPS)
+        of_targets = softmax(edges.sum(-1), batch[col], num_nodes=GROUPS)
+        weighed = edges * of_sources[:, :1] + edges.cos() * of_sources[:, 1:] * of_targets.unsqueeze(-1)
+        return scatter(weighed, batch[row], 0, dim_size=GROUPS)
+
+
+class Unsized(Megnet):
+    """The same where nobody says how many graphs there are, by two libraries."""
+
+    def to_graphs(self, edges, batch, row, col):
+        weights = softmax(edges, batch[row]) + torch_scatter.scatter_softmax(edges.sin(), batch[col], dim=0)
+        return scatter(edges * weights, batch[row], 0, dim_size=GROUPS)
+
+
 def of_batch(data):
     data['batch'] = torch.arange(NODES) * (GROUPS - 1) // NODES
     return {name: data[name] for name in ('x', 'edge_index', 'edge_attr', 'batch')}
 
 
-@pytest.mark.parametrize('kind', [Megnet, OfTargets, ToRows, OfTorchScatter, OfBlocks, Chosen])
+@pytest.mark.parametrize('kind', [Megnet, OfTargets, ToRows, OfTorchScatter, OfBlocks, Chosen, Weighed, Unsized])
 def test_outputs_and_gradients_are_those_of_its_own_code(kind):
     torch.manual_seed(0)
     assert_same(kind(), of_batch(given()))

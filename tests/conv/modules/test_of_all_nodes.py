@@ -24,6 +24,8 @@ ARGUMENTS = {
     all_nodes.Parts: ('x', 'edge_index'),
     all_nodes.PartsOfParameters: ('x', 'edge_index'),
     all_nodes.Spread: ('x', 'edge_index'),
+    all_nodes.Standardised: ('x', 'edge_index'),
+    all_nodes.Detached: ('x', 'edge_index'),
 }
 
 
