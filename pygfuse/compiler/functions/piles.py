@@ -1,4 +1,4 @@
-"""Values of edges or nodes one behind the other, before the dimension of rows: reduced, or taken apart again."""
+"""Values of edges or nodes one behind the other, before the dimension of rows."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.symbol import Symbol, made
+import torch
 
-_REFUSED = 'values that are stacked before the dimension of edges'
+from pygfuse.compiler.ir.structure import rebuilt
+from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, made, recorded
+from pygfuse.compiler.symbols.turned import Turned, as_turned
+
+_REDUCED = {'sum': 'add', 'mean': 'add', 'prod': 'mul'}
 
 
-class Pile:
-    """``torch.stack(parts)``, of which the sum, the mean or the product over the parts may be taken.
+class Pile(Rearranged):
+    """``torch.stack(parts)``: its sum, mean or product over the parts needs no tensor of them all.
 
-    Of an extreme parts that tie would share its gradient in another way than torch's.
+    Whatever else is done is done with such a tensor, and all that follows with the same one, into which code may write.
 
     Args:
         parts: The values.
@@ -24,55 +27,84 @@ class Pile:
     """
 
     def __init__(self, parts: tuple[Symbol, ...], is_of_one: bool = False) -> None:
-        self._parts, self._is_of_one = parts, is_of_one
-
-    def sum(self, dim: Any = None, keepdim: bool = False) -> Symbol:
-        return self._reduced('add', dim, keepdim)
-
-    def mean(self, dim: Any = None, keepdim: bool = False) -> Symbol:
-        return made('div', self.sum(dim, keepdim), len(self._parts))
-
-    def prod(self, dim: Any = None, keepdim: bool = False) -> Symbol:
-        return self._reduced('mul', dim, keepdim)
-
-    def _reduced(self, op: str, dim: Any, keepdim: bool) -> Symbol:
-        (dim,) = dim if isinstance(dim, (tuple, list)) and len(dim) == 1 else (dim,)
-        self._check_first(dim)
-        if keepdim:
-            raise Refused(_REFUSED)
-        return functools.reduce(lambda x, y: made(op, x, y), self._parts)
-
-    def unbind(self, dim: int = 0) -> tuple[Symbol, ...]:
-        self._check_first(dim)
-        return self._alone
+        # what is stacked is a copy, whatever is written into the parts
+        self._parts = parts if is_of_one else tuple(map(_copied, parts))
+        self._is_of_one = is_of_one
+        self._tensor: Turned | None = None
 
     @property
-    def _alone(self) -> tuple[Symbol, ...]:
-        if not self._is_of_one:
-            raise Refused(_REFUSED)
-        return self._parts
+    def one(self) -> Symbol:
+        return self.in_one_tensor().one
 
-    def _check_first(self, dim: Any) -> None:
-        if type(dim) is not int or dim not in (0, -self._parts[0].dim() - 1):
-            raise Refused(_REFUSED)
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return (len(self._parts), *self._parts[0].shape)
 
-    def __iter__(self) -> Iterator[Symbol]:
-        return iter(self._alone)
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.in_one_tensor().dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._parts[0].device
+
+    def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        pile, *others = args
+        if isinstance(pile, Pile) and function.__name__ in _OF_PARTS:
+            return _OF_PARTS[function.__name__](pile, *others, **kwargs)
+        return recorded(function, *rebuilt((args, kwargs), _in_one_tensor))
+
+    def record_leaf(self, function: Callable, signature: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = rebuilt((args, kwargs), _in_one_tensor)
+        return function(*args, **kwargs)
+
+    def write(self, result: Any) -> None:
+        self.in_one_tensor().write(result)
+
+    def reduced(self, name: str, dim: Any, keepdim: bool) -> Any:
+        """The sum, the mean or the product."""
+        (dim,) = dim if isinstance(dim, (tuple, list)) and len(dim) == 1 else (dim,)
+        if keepdim or not self._is_first(dim) or self._tensor is not None:
+            return recorded(getattr(torch, name), (self.in_one_tensor(), dim, keepdim))
+        found = functools.reduce(lambda x, y: made(_REDUCED[name], x, y), self._parts)
+        return made('div', found, len(self._parts)) if name == 'mean' else found
+
+    def unbind(self, dim: int = 0) -> tuple[Any, ...]:
+        if self._is_of_one and self._is_first(dim) and self._tensor is None:
+            return self._parts
+        return recorded(torch.unbind, (self.in_one_tensor(), dim))
+
+    def _is_first(self, dim: Any) -> bool:
+        return type(dim) is int and dim in (0, -self._parts[0].dim() - 1)
+
+    def in_one_tensor(self) -> Turned:
+        """All parts in a tensor, which have them before the dimension of rows."""
+        if self._tensor is None:
+            self._tensor = as_turned(made('stack', self._parts, dim=1), 1)
+        return self._tensor
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.unbind())
 
     def __len__(self) -> int:
         return len(self._parts)
 
-    def __getitem__(self, place: Any) -> Symbol:
-        if type(place) is not int:
-            raise Refused(_REFUSED)
-        return self._alone[place]
+    def __getitem__(self, place: Any) -> Any:
+        return self.unbind()[place] if type(place) is int else self.in_one_tensor()[place]
 
-    def __getattr__(self, name: str) -> Any:
-        raise Refused(_REFUSED)
 
-    @classmethod
-    def __torch_function__(cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        pile, *others = args
-        if function.__name__ not in ('sum', 'mean', 'prod', 'unbind') or not isinstance(pile, Pile):
-            raise Refused(_REFUSED)
-        return getattr(pile, function.__name__)(*others, **(kwargs or {}))
+def _in_one_tensor(item: Any) -> Any:
+    return item.in_one_tensor() if isinstance(item, Rearranged) else item
+
+
+def _copied(part: Symbol) -> Symbol:
+    found = Symbol(part.node, part.rows, part.is_stacked, is_copy=True)
+    found.constant = part.constant
+    return found
+
+
+def _reduction(name: str) -> Callable:
+    return lambda pile, dim=None, keepdim=False: pile.reduced(name, dim, keepdim)
+
+
+_OF_PARTS: dict[str, Callable] = {**{name: _reduction(name) for name in _REDUCED}, 'unbind': Pile.unbind}

@@ -345,6 +345,7 @@ def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how:
         return Returned(name)
     if is_constant(out):
         return Returned(None, out)
+    out = out.in_one_tensor() if isinstance(out, Rearranged) else out
     one = out.one if isinstance(out, Rearranged) else out
     if not isinstance(one, Symbol):
         raise Refused(f'it {how} a {type(out).__name__}')

@@ -84,6 +84,10 @@ class Rearranged(Recorded):
 
     one: Any
 
+    def in_one_tensor(self) -> Any:
+        """The same, where it may stand for several values."""
+        return self
+
     def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Records a function of torch's that is given it."""
         raise NotImplementedError

@@ -85,6 +85,7 @@ class Turned(Rearranged):
         written(self.one, result.one)
 
     def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = rebuilt((args, kwargs), _in_one_tensor)
         if any(type(part) is not Turned for part in found_in(Rearranged, (args, kwargs))):
             raise Refused(ROWS_NOT_FIRST)
         try:
@@ -108,7 +109,7 @@ class Turned(Rearranged):
     def record_leaf(self, function: Callable, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = bound.arguments
+        given = {name: _in_one_tensor(item) for name, item in bound.arguments.items()}
         first = next(iter(given.values()))
         if any(type(part) is not Turned or not is_like(part, first) for part in found_in(Rearranged, given)):
             raise Refused(ROWS_NOT_FIRST)
@@ -134,6 +135,10 @@ def as_turned(found: Any, at: int) -> Any:
         return Turned(part, at) if isinstance(part, Symbol) and part.rows is not None else part
 
     return found if at == 0 else rebuilt(found, one)
+
+
+def _in_one_tensor(item: Any) -> Any:
+    return item.in_one_tensor() if isinstance(item, Rearranged) else item
 
 
 def one_of(item: Any) -> Any:

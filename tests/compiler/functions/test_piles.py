@@ -14,23 +14,47 @@ from tests.compiler.own_convs import Own
 from tests.support.parity import GRAPHS
 
 WIDTH = 8
+
+
+def written_later(first, second, third):
+    first = first + 0
+    pile = torch.stack([first, second, third])
+    first += 1
+    return pile.sum(0) * first
+
+
+def written_to(pile):
+    pile *= 2
+    pile.clamp_(min=-1).add_(0.5)
+    return pile.sum(0) + pile[1]
+
+
 REDUCED = {
     'sum': lambda parts: torch.stack(parts).sum(dim=0),
     'sum of the first': lambda parts: torch.sum(torch.stack(parts, dim=0), 0),
     'sum of several': lambda parts: torch.stack([part.relu() for part in parts]).sum((0,)),
     'product': lambda parts: torch.prod(torch.stack(parts), 0),
     'mean': lambda parts: torch.mean(torch.stack(parts, -3), dim=-3),
-}
-REFUSED = {
     'every number': lambda parts: torch.stack(parts).sum() * parts[0],
     'another dimension': lambda parts: torch.stack(parts).sum(dim=-1).sum(0).unsqueeze(-1),
-    'its dimension kept': lambda parts: parts[0] * torch.stack(parts).sum(0, keepdim=True).flatten(1).sum(-1, True),
     'an extreme': lambda parts: torch.amax(torch.stack(parts), dim=0),
-    'an extreme with its place': lambda parts: torch.stack(parts).max(dim=0).values,
+    'some parts': lambda parts: torch.stack(parts)[:2].sum(0),
     # of the others the gradient is zero, and not missing
     'a part': lambda parts: torch.stack(parts)[1],
     'all parts': lambda parts: sum(torch.stack(parts)),
-    'some parts': lambda parts: torch.stack(parts)[:2].sum(0),
+    'a part that is written to later': lambda parts: written_later(*parts),
+    'a tensor that is written to': lambda parts: written_to(torch.stack(parts)),
+    'a comparison': lambda parts: torch.where(torch.stack(parts) > 0, -torch.stack(parts), 0.1).sum(0),
+    'beside others': lambda parts: (parts[0] * torch.stack(parts) - torch.stack(parts).transpose(1, 2).mT).sum(0),
+    'arithmetic': lambda parts: (2.0 * torch.stack(parts) + torch.stack(parts) * parts[0]).transpose(0, 1)[:, 1],
+    'a mean over another dimension': lambda parts: (
+        torch.stack(parts).mean(-1, keepdim=True).permute(1, 0, 2).flatten(1)
+    ),
+    'parts of what each has': lambda parts: sum(torch.stack(parts).sigmoid().unbind(-1)).t(),
+}
+REFUSED = {
+    'its dimension kept': lambda parts: parts[0] * torch.stack(parts).sum(0, keepdim=True).flatten(1).sum(-1, True),
+    'an extreme with its place': lambda parts: torch.stack(parts).max(dim=0).values,
 }
 
 
