@@ -78,7 +78,7 @@ class Reshaped(nn.Module):
         h = self.lin(h) * self.scale + 1
         far, near = h[:, row], h[:, col, :]
         both = torch.cat([far, near - far], dim=-1).unflatten(-1, (2, -1)).unsqueeze(0)
-        first, second = both.squeeze(0).unbind(dim=2)
+        first, second = (both * 1.5).squeeze(0).unbind(dim=2)
         gate = torch.stack([first, second], dim=0).amax(dim=(0, 3), keepdim=True).squeeze(0)
         length = F.normalize(first, dim=2).norm(dim=-1, keepdim=True)
         values = torch.where(gate > 0, first, second.tanh()).clamp(-2, 2) * length

@@ -94,6 +94,19 @@ BESIDES = (
     ['message = message - torch.tanh(message[torch.arange(len(row)).flip(0)])'],
     ['self.calls = self.calls + 1', 'if self.calls > 1000:', '    message = message * 2'],
 )
+# what it does with the dimension of edges at another place than the first
+TURNED = (
+    'message = message.t().mul(edge_weight).t()',
+    'message = torch.stack([message, message * torch.tanh(message), message.cos()], 0)[1:].mean(0)',
+    'message = torch.stack((message, -message.sin())).amax(dim=0)',
+    'message = (message.view(-1, 2, 2).transpose(0, 1) * edge_weight.unsqueeze(-1)).permute(1, 0, 2).flatten(1)',
+    "message = message + torch.einsum('hec->eh', message.view(-1, 2, 2).transpose(0, 1)).repeat(1, 2).tanh()",
+    'message = (self.last.weight @ message.T).T + message',
+    'message = message.unsqueeze(0).softmax(-1).squeeze(0) * message',
+    'message = message * softmax(message.t(), col, None, {x}.size(0), 1).t()',
+    'message = message @ torch.tanh({x}.t() @ {x})',
+    'message = message / (1 + message.std(0))',
+)
 OF_ONE = (
     'torch_scatter.scatter_max(message.relu(), col, dim=0, dim_size={x}.size(0))[0]',
     "torch_scatter.scatter(message.clamp(max=0.3), col, dim=0, dim_size={x}.size(0), reduce='min')",
@@ -230,6 +243,7 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
     ends = rows, f'index, ptr, size_i = col, None, {x}.size(0)', OF_SOURCES
     lines = [*holder.begins(arguments), *remade_edges(seed, of_two_sets), *ends]
     returned = []
+    turned = random.Random(f'turned {seed}')
     for step in range(choose.randint(1, 3)):
         others = other_edges(seed, step, of_two_sets)
         lines += [*others, *ends] if others else []
@@ -244,6 +258,8 @@ def module(seed: int) -> tuple[torch.nn.Module, str]:
         beside = random.Random(f'beside {seed} {step}')
         if beside.randrange(5) == 0:
             lines += [line.format(step=step) for line in beside.choice(BESIDES)]
+        if turned.randrange(4) == 0:
+            lines.append(turned.choice(TURNED).format(x=x))
         lines += holder.keeps('message', f'message_{step}')
         how = choose.choice(REDUCED)
         how = beside.choice(OF_ONE) if torch_scatter is not None and beside.randrange(6) == 0 else how

@@ -29,6 +29,7 @@ from tests.mutations.in_remade_edges import OF_REMADE_EDGES
 from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_side_effects import OF_SIDE_EFFECTS
 from tests.mutations.in_traced_calls import OF_TRACED_CALLS
+from tests.mutations.in_turned import OF_TURNED
 from tests.mutations.in_two_sets import OF_TWO_SETS
 from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_typed_maps import OF_TYPED_MAPS
@@ -49,6 +50,7 @@ MUTATIONS = (
     *OF_CODE_OF_OTHERS,
     *OF_MODULES,
     *OF_COPIES,
+    *OF_TURNED,
     *OF_EXTREMES_AND_NORMS,
     *OF_SIDE_EFFECTS,
     *OF_NESTED_LAYERS,

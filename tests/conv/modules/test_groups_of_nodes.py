@@ -107,6 +107,14 @@ def test_outputs_and_gradients_are_those_of_its_own_code(kind):
     assert_same(kind(), of_batch(given()))
 
 
+def test_nodes_without_edges_have_no_part_in_a_softmax():
+    torch.manual_seed(0)
+    arguments = of_batch(given())
+    # no edge begins or ends at every second node
+    arguments['edge_index'] = arguments['edge_index'] // 2 * 2
+    assert_same(Weighed(), arguments)
+
+
 def test_extremes_run_with_the_own_code():
     torch.manual_seed(0)
     assert_same(OfExtremes(), of_batch(given()), "the reduction 'max' of edges to groups of nodes")
