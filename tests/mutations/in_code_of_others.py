@@ -352,16 +352,9 @@ OF_CODE_OF_OTHERS = (
     Mutation(
         'the mean of a pile',
         'compiler/functions/piles.py',
-        'self.sum(dim, keepdim), len(self._parts))',
-        'self.sum(dim, keepdim), 2)',
+        "found, len(self._parts)) if name == 'mean'",
+        "found, 2) if name == 'mean'",
         f'{_PILES} -k those_of_pyg',
-    ),
-    Mutation(
-        'a pile that keeps its dimension',
-        'compiler/functions/piles.py',
-        'if keepdim:',
-        'if False:',
-        f'{_PILES} -k refused',
     ),
     Mutation(
         'a small matrix times a column',

@@ -225,13 +225,6 @@ OF_NESTED_LAYERS = (
         f'{_ENDS} -k its_own_code',
     ),
     Mutation(
-        'parts of what is stacked',
-        'compiler/functions/piles.py',
-        'if not self._is_of_one:',
-        'if False:',
-        'tests/compiler/functions/test_piles.py -k refused',
-    ),
-    Mutation(
         'columns that are written to',
         'conv/_modules/edge_columns.py',
         'return ATTACHED.keep(columns, _KEY, state, made, held=columns.detach())',

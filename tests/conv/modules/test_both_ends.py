@@ -85,11 +85,11 @@ class Maximum(Ends):
         return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index].amax(dim=0))
 
 
-def test_an_extreme_of_both_ends_is_for_the_own_code():
-    module, arguments = Maximum(), arguments_of(given())
-    compiled = pygfuse.compile(copy.deepcopy(module))
-    torch.testing.assert_close(compiled(**arguments), module(**arguments))
-    assert compiled.note.reason == 'values that are stacked before the dimension of edges'
+def test_an_extreme_of_both_ends():
+    arguments = arguments_of(given())
+    # ends that tie share the gradient
+    arguments['edge_index'][1, ::3] = arguments['edge_index'][0, ::3]
+    assert_same(Maximum(), arguments)
 
 
 class Table(Ends):
