@@ -154,3 +154,20 @@ class Detached(nn.Module):
         share = (score - largest[row]).exp()
         share = share / scatter(share, row, 0, x.size(0), 'sum')[row]
         return torch.zeros_like(x).index_add(0, col, share.unsqueeze(-1) * x[row])
+
+
+class Extremes(nn.Module):
+    """The larger of two values, and the largest of what an edge has, of which one that ties has the gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        one, other = self.first(x)[row].relu(), self.second(x)[col].relu()
+        larger = torch.max(one, other) - torch.min(one.t(), x[col].t()).t()
+        largest, _ = torch.stack([one, other, larger]).max(dim=0)
+        smallest = one.view(-1, 2, WIDTH // 2).min(1, keepdim=True).values.flatten(1)
+        scale = torch.max(other, dim=-1, keepdim=True)[0] + smallest.sum(-1, keepdim=True)
+        return torch.zeros_like(x).index_add(0, col, largest * scale) + x.max(0).values

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 import pygfuse.compiler.functions.deviations
 import pygfuse.compiler.functions.dropouts
 import pygfuse.compiler.functions.equations
+import pygfuse.compiler.functions.extremes
 import pygfuse.compiler.functions.handlers
 import pygfuse.compiler.functions.layouts
 import pygfuse.compiler.functions.scattering

@@ -60,10 +60,13 @@ def _count(index: Place, src: Symbol) -> Symbol:
     return made('reshape', degree(index, Rows(index.rows), src.dtype), shape=(1,) * len(src.node.shape))
 
 
-@handler('max')
-def _max(x: Symbol, *dims: Any, **others: Any) -> Symbol:
-    """The largest number of all edges, which scores are moved by before a softmax that is written out."""
-    if dims or others or x.rows != NUM_EDGES or x.is_stacked or not x.dtype.is_floating_point:
+def largest_of_all(x: Symbol) -> Symbol:
+    """The largest number of all edges, which scores are moved by before a softmax that is written out.
+
+    Raises:
+        Refused: If it is something else than that.
+    """
+    if x.rows != NUM_EDGES or x.is_stacked or not x.dtype.is_floating_point:
         raise Refused('a maximum over something else than all edges')
     targets = Place(True)
     lowest = filled((Rows(targets.rows), *x.node.shape), -math.inf, x.dtype)

@@ -83,6 +83,15 @@ def _sum(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
     return x.sum(dims, keepdim=keepdim)
 
 
+def _values_of(function: Callable) -> Callable:
+    """An extreme along a dimension, without its places: of numbers that tie one has the gradient."""
+
+    def run(x: Tensor, dim: int, keepdim: bool) -> Tensor:
+        return function(x, dim, keepdim).values
+
+    return run
+
+
 def _row_function(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args, **attributes: function(*args, **attributes)
 
@@ -159,6 +168,8 @@ for _name in ('amax', 'amin', 'prod', 'norm', 'softmax_of_row', 'log_softmax_of_
     _function = {'softmax_of_row': torch.softmax, 'log_softmax_of_row': torch.log_softmax}.get(_name)
     _function = _function or getattr(F, _name, None) or getattr(torch, _name)
     OPERATIONS[_name] = Operation(_row_function(_function))
+for _name, _function in (('max_in_row', torch.max), ('min_in_row', torch.min)):
+    OPERATIONS[_name] = Operation(_values_of(_function))
 for _name in ('cross', 'cumsum', 'cumprod'):
     OPERATIONS[_name] = Operation(getattr(torch, _name))
 OPERATIONS['own_matrix'] = Operation(_own_matrix)

@@ -18,7 +18,8 @@ ELEMENTWISE = {name for name, operation in OPERATIONS.items() if operation.eleme
 }  # fmt: skip
 # functions that take a dimension, or several: where, by which name, and which by default
 OF_DIMENSIONS: dict[str, tuple[int, str, Any]] = {
-    **dict.fromkeys(('sum', 'mean', 'amax', 'amin', 'softmax', 'log_softmax', 'cumsum', 'cumprod'), (1, 'dim', None)),
+    **dict.fromkeys(('sum', 'mean', 'amax', 'amin', 'max', 'min', 'softmax', 'log_softmax'), (1, 'dim', None)),
+    **dict.fromkeys(('cumsum', 'cumprod'), (1, 'dim', None)),
     **dict.fromkeys(('squeeze', 'select', 'narrow', 'index_select', 'index_add', 'unflatten'), (1, 'dim', None)),
     **dict.fromkeys(('scatter_add', 'scatter_reduce'), (1, 'dim', None)),
     **dict.fromkeys(('cat', 'concat', 'concatenate', 'unbind'), (1, 'dim', 0)),

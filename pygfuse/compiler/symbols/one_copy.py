@@ -42,7 +42,7 @@ def has_rows(item: Any) -> bool:
 
 def is_row_wise(name: str, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Whether a function of values that all copies share is known to compute each row of a row."""
-    if name in ('sum', 'mean'):
+    if name in ('sum', 'mean', 'max', 'min'):
         place, word, default = OF_DIMENSIONS[name]
         dims = kwargs.get(word, args[place] if len(args) > place else default)
         if dims is None or any(dim % args[0].dim() == 0 for dim in ((dims,) if isinstance(dims, int) else dims)):

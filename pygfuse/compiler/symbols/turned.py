@@ -18,12 +18,12 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
 from pygfuse.compiler.symbols.handler_names import TURNED_NODES
 from pygfuse.compiler.symbols.places import Place
-from pygfuse.compiler.symbols.symbol import HANDLERS, Rearranged, Symbol, recorded, written
+from pygfuse.compiler.symbols.symbol import HANDLERS, Rearranged, Recorded, Symbol, recorded, written
 
 ROWS_NOT_FIRST = 'a function of values whose first dimension is not that of nodes or edges'
 # functions whose result lacks a dimension that they are given; those of which it may keep it, and where they say so
 _REDUCING = {
-    'sum': 2, 'mean': 2, 'amax': 2, 'amin': 2, 'norm': 3, 'vector_norm': 3, 'linalg_vector_norm': 3,
+    'sum': 2, 'mean': 2, 'amax': 2, 'amin': 2, 'max': 2, 'min': 2, 'norm': 3, 'vector_norm': 3, 'linalg_vector_norm': 3,
     'select': None, 'unbind': None, 'cosine_similarity': None,
 }  # fmt: skip
 _OF_PLACES = 'index_select', 'index_add'
@@ -165,7 +165,8 @@ def with_rows_first(name: str, args: tuple, kwargs: dict[str, Any]) -> Own:
     Raises:
         Refused: If it is not known what it does to dimensions.
     """
-    if name in ELEMENTWISE:
+    is_of_two = name in ('max', 'min') and len(args) > 1 and isinstance(args[1], Recorded)
+    if name in ELEMENTWISE or is_of_two:
         return _aligned(args, kwargs)
     first = args[0] if args else None
     if name in OF_DIMENSIONS:

@@ -26,6 +26,7 @@ ARGUMENTS = {
     all_nodes.Spread: ('x', 'edge_index'),
     all_nodes.Standardised: ('x', 'edge_index'),
     all_nodes.Detached: ('x', 'edge_index'),
+    all_nodes.Extremes: ('x', 'edge_index'),
 }
 
 
