@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import Node, found_in
 from pygfuse.compiler.refusal import Refused
@@ -54,25 +52,8 @@ class Copies(OfCopies):
     def shape(self) -> tuple[Any, ...]:
         return (*self.sizes, *self.one.shape)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.one.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.one.device
-
-    def is_floating_point(self) -> bool:
-        return self.one.is_floating_point()
-
     def numel(self) -> int:
         raise Refused(BEFORE_ROWS)
-
-    def item(self) -> int | bool:
-        raise Refused(self.unread)
-
-    def __setitem__(self, key: Any, item: Any) -> None:
-        raise Refused('it writes into a tensor')
 
     def write(self, result: Any) -> None:
         if not isinstance(result, Copies) or result.sizes != self.sizes:

@@ -10,8 +10,9 @@ import torch
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
+from pygfuse.compiler.symbols.of_one import OfOne
 from pygfuse.compiler.symbols.places import Place, Rows
-from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, recorded
+from pygfuse.compiler.symbols.symbol import Symbol, recorded
 
 BEFORE_ROWS = 'a function of the dimensions before that of nodes or edges'
 # functions whose index has the shape of what they take
@@ -20,7 +21,7 @@ _VIEWS = 'view', 'reshape', 'expand', 'repeat', 'new_zeros', 'new_ones'
 _AS_ANOTHER = 'expand_as', 'view_as', 'reshape_as'
 
 
-class OfCopies(Rearranged):
+class OfCopies(OfOne):
     """Values of several copies of the same nodes in one tensor (`pygfuse.compiler.symbols.copies.Copies`).
 
     Attributes:

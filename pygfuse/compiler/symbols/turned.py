@@ -17,6 +17,7 @@ from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
 from pygfuse.compiler.symbols.handler_names import TURNED_NODES
+from pygfuse.compiler.symbols.of_one import OfOne
 from pygfuse.compiler.symbols.places import Place
 from pygfuse.compiler.symbols.symbol import HANDLERS, Rearranged, Recorded, Symbol, recorded, written
 
@@ -35,7 +36,7 @@ REWRITTEN: dict[str, Callable] = {}
 Own = tuple[tuple, dict[str, Any], int]
 
 
-class Turned(Rearranged):
+class Turned(OfOne):
     """Values of edges or nodes.
 
     Args:
@@ -59,25 +60,8 @@ class Turned(Rearranged):
         rows, *inner = self.one.shape
         return (*inner[: self.at], rows, *inner[self.at :])
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.one.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.one.device
-
-    def is_floating_point(self) -> bool:
-        return self.one.is_floating_point()
-
     def numel(self) -> int:
         return self.one.numel()
-
-    def item(self) -> int | bool:
-        raise Refused(self.unread)
-
-    def __setitem__(self, key: Any, item: Any) -> None:
-        raise Refused('it writes into a tensor')
 
     def write(self, result: Any) -> None:
         if not is_like(result, self):

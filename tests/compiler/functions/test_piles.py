@@ -45,6 +45,7 @@ REDUCED = {
     'a part that is written to later': lambda parts: written_later(*parts),
     'a tensor that is written to': lambda parts: written_to(torch.stack(parts)),
     'a comparison': lambda parts: torch.where(torch.stack(parts) > 0, -torch.stack(parts), 0.1).sum(0),
+    'an extreme with its place': lambda parts: torch.stack(parts).max(dim=0).values,
     'beside others': lambda parts: (parts[0] * torch.stack(parts) - torch.stack(parts).transpose(1, 2).mT).sum(0),
     'arithmetic': lambda parts: (2.0 * torch.stack(parts) + torch.stack(parts) * parts[0]).transpose(0, 1)[:, 1],
     'a mean over another dimension': lambda parts: (
@@ -54,7 +55,6 @@ REDUCED = {
 }
 REFUSED = {
     'its dimension kept': lambda parts: parts[0] * torch.stack(parts).sum(0, keepdim=True).flatten(1).sum(-1, True),
-    'an extreme with its place': lambda parts: torch.stack(parts).max(dim=0).values,
 }
 
 
