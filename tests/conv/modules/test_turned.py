@@ -9,7 +9,7 @@ import torch
 
 import pygfuse
 from tests.compiler import modules_of_turned as turned
-from tests.conv.modules.arguments import assert_same, given
+from tests.conv.modules.arguments import assert_same, assert_same_in_traces, given
 
 MODULES = (
     turned.SparseAttention, turned.HeadsFirst, turned.Diffusion, turned.Reshaped, turned.HeadsWithMaps, turned.AllToAll,
@@ -37,6 +37,12 @@ def test_other_numbers_of_nodes_and_edges(kind):
         inputs = arguments(nodes=nodes, edges=edges)
         torch.testing.assert_close(compiled(**inputs), module(**inputs), rtol=1e-3, atol=1e-4)
         assert compiled.note.reason is None
+
+
+@pytest.mark.parametrize('kind', [turned.HeadsFirst, turned.Returned])
+def test_within_torch_compile(kind):
+    torch.manual_seed(0)
+    assert_same_in_traces(kind(), arguments())
 
 
 def test_all_nodes_together_are_captured_once():
