@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 _TURNED = 'tests/conv/modules/test_turned.py'
+_KEPT = 'tests/conv/compiled/test_kept_apart.py'
 _PILES = 'tests/compiler/functions/test_piles.py'
 
 OF_TURNED = (
@@ -112,5 +113,26 @@ OF_TURNED = (
         '{id(message): message} if is_brought(message) else {}',
         '{}',
         'tests/conv/modules/test_of_all_nodes.py',
+    ),
+    Mutation(
+        'what a layer writes into behind its messages',
+        'conv/_compiled/kept_apart.py',
+        'return item.clone() if is_read else item',
+        'return item',
+        _KEPT,
+    ),
+    Mutation(
+        'copies that update is handed',
+        'conv/_compiled/kept_apart.py',
+        'return {name: kwargs[name] if are_copies[name] else value',
+        'return {name: value',
+        _KEPT,
+    ),
+    Mutation(
+        'names that are written into',
+        'compiler/capture/writes_in_code.py',
+        'if one.opname in _OF_PARTS:',
+        'if one.opname in ():',
+        _KEPT,
     ),
 )

@@ -16,6 +16,7 @@ from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.capture.layers import capture, capture_edge_update
 from pygfuse.compiler.capture.watch import Guards
 from pygfuse.conv._compiled.call import Call, collected, takes_weights
+from pygfuse.conv._compiled.kept_apart import as_handed, kept_apart
 from pygfuse.conv._compiled.known_calls import (
     KnownCall,
     call_like,
@@ -64,7 +65,8 @@ class CompiledConv(TracedByTorch, Planned):
         leading = leading_dimensions(self, kwargs)
         if leading is not None:
             return self._propagate_as_one(edge_index, size, kwargs, leading)
-        kind = kind_of_call(self, edge_index, size, kwargs)
+        given = kept_apart(self, kwargs)
+        kind = kind_of_call(self, edge_index, size, given)
         known = None if kind is None or self._note is None else call_like(kind, self._note)
         reason = None if known is None else known.why_not(edge_index.shape[1])
         if reason is not None:
@@ -72,12 +74,12 @@ class CompiledConv(TracedByTorch, Planned):
             if isinstance(known, KnownCall):
                 remember_few_edges(self, known.few(self, edge_index, kwargs))
             return self._by_pyg(edge_index, size, kwargs, reason)
-        out = None if known is None else known.run(self, edge_index, size, kwargs)
+        out = None if known is None else known.run(self, edge_index, size, given)
         if out is not None:
             return self.update(out, **known.arguments.for_update(kwargs))
-        call, plan = self._planned(edge_index, size, kwargs)
+        call, plan = self._planned(edge_index, size, given)
         if kind is not None and not isinstance(plan, str):
-            remember(self, kind, call, plan, kwargs)
+            remember(self, kind, call, plan, given)
         elif kind is not None and (guards := self._guards_of_refusal(call, plan)) is not None:
             remember_refusal(self, kind, guards, plan)
         if not isinstance(plan, str) and call.edges.num_edges < fewest_edges_of(plan, call):
@@ -86,7 +88,7 @@ class CompiledConv(TracedByTorch, Planned):
             return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
         with self.noted():
             out = call.run(plan)
-        return self.update(out, **call.of_update)
+        return self.update(out, **as_handed(call.of_update, given, kwargs))
 
     def _propagate_traced(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any]) -> Any:
         """The same while torch compiles."""
