@@ -33,6 +33,8 @@ def writes_into_given(kind: type) -> bool:
     Example:
         >>> from torch_geometric.nn import MessagePassing
         >>> class Residual(MessagePassing):
+        ...     __module__ = 'somebody.models'
+        ...
         ...     def forward(self, x, edge_index):
         ...         out = self.propagate(edge_index, x=x)
         ...         x += out
