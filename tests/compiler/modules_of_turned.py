@@ -210,3 +210,71 @@ class PartsOfRows(nn.Module):
         row, col = edge_index
         near = x[row, :2] - x[col, ..., -2:] * x[row, 0, None] + x[col, None, 1]
         return torch.zeros_like(x[:, :2]).index_add(0, col, near.tanh() * x[col, :][:, :2])
+
+
+class WithoutGradients(nn.Module):
+    """Functions of all nodes that get no gradient."""
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        with torch.no_grad():
+            everywhere, share = x.t() @ x, x.t().softmax(dim=1)
+        return torch.zeros_like(x).index_add(0, col, (x @ everywhere * share.t())[row].tanh())
+
+
+class WrittenDiagonal(nn.Module):
+    """A write into a view of nodes by a function that none stands for."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        h = self.lin(x).view(-1, HEADS, WIDTH // HEADS).transpose(0, 1)
+        diagonal = h.diagonal(0, 0, 2)
+        diagonal *= 2
+        return torch.zeros_like(x).index_add(0, col, h.transpose(0, 1).flatten(1)[row].relu())
+
+
+class OneHead(nn.Module):
+    """A head before nodes, and rows of it at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        h = self.lin(x).view(-1, HEADS, WIDTH // HEADS).transpose(0, 1)
+        message = h[0, row] * h[1, col] + h[-1, row, :] + h[None, 0, row][0]
+        return torch.zeros_like(h[0]).index_add(0, col, message.tanh())
+
+
+class WrittenViews(nn.Module):
+    """Writes into views whose first dimension is new.
+
+    Args:
+        view: How it sees values of edges.
+    """
+
+    def __init__(self, view):
+        super().__init__()
+        self.view, self.lin = view, nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        h = self.lin(x)[row]
+        seen = VIEWS[self.view](h)
+        seen += 1
+        return torch.zeros_like(x).index_add(0, col, h.tanh())
+
+
+VIEWS = {
+    'unsqueeze': lambda h: h.unsqueeze(0),
+    'view': lambda h: h.view(1, -1, WIDTH),
+    'index': lambda h: h[None],
+    't': lambda h: h.t(),
+    'part': lambda h: h.t()[0],
+    'permute': lambda h: h.view(-1, HEADS, WIDTH // HEADS).permute(2, 0, 1),
+}

@@ -12,6 +12,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.copies import Copies
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.handler_names import BY_ROWS
+from pygfuse.compiler.symbols.one_copy import sizes_in
 from pygfuse.compiler.symbols.places import (
     AFTER_LAST_TARGET,
     NUM_EDGES,
@@ -89,8 +90,7 @@ _LIKE = {torch.zeros_like: 0.0, torch.ones_like: 1.0}
 
 def _new(number: float) -> Callable:
     def record(x: Symbol, *sizes: Any, dtype: Any = None, device: Any = None) -> Symbol:
-        sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-        return filled(sizes, number, x.dtype if dtype is None else dtype)
+        return filled(sizes_in(sizes), number, x.dtype if dtype is None else dtype)
 
     return record
 
@@ -107,7 +107,7 @@ def _new_full(x: Symbol, size: Any, fill_value: Any, *, dtype: Any = None, devic
 @handler(BY_ROWS)
 def _spread(name: str, x: Symbol, *sizes: Any) -> Symbol | Turned:
     """A shared value for each edge or node: repeated along a dimension of size 1, or a new one."""
-    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    sizes = sizes_in(sizes)
     at = next((k for k, size in enumerate(sizes) if isinstance(size, Rows)), None)
     if name not in ('expand', 'repeat') or not isinstance(x, Symbol) or at is None:
         raise Refused('a shape of shared values depends on the number of edges')

@@ -22,8 +22,8 @@ from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, TURNED_NODES, WITH_ROWS
 from pygfuse.compiler.symbols.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Place, Rows
 from pygfuse.compiler.symbols.random_functions import is_drawn
-from pygfuse.compiler.symbols.sharing import check_current, shares_memory
-from pygfuse.compiler.symbols.symbol import Symbol, are_of_nodes, handler, recorded, replaced, symbols_in
+from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory
+from pygfuse.compiler.symbols.symbol import Symbol, are_of_nodes, handler, made, recorded, replaced, symbols_in
 from pygfuse.compiler.symbols.turned import ROWS_NOT_FIRST, Turned, as_turned, one_of
 
 # numbers of nodes of examples, which tell what depends on them
@@ -145,11 +145,20 @@ def of_turned_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> 
         return one_of(item)
 
     own = rebuilt(args, with_rows_first)
-    # a result has its rows at one of these, if it has any
+    found, at = _with_rows_at_some_place(function, tuple(places), own, kwargs)
+    share(symbols_in(found), symbols, name)
+    found = found if torch.is_grad_enabled() else replaced(found, lambda symbol: made('detach', symbol))
+    return as_turned(found, at)
+
+
+def _with_rows_at_some_place(
+    function: Callable, places: tuple[int, ...], args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, int]:
+    """What a function gives of arguments with rows first, and where rows are in its result, if it has any."""
     for at in (0, *{*places} - {0}):
         with contextlib.suppress(Refused):
-            return as_turned(_of_any_number(OfTurned(function, tuple(places), at), own, kwargs), at)
-    return of_all_nodes(OfTurned(function, tuple(places)), own, kwargs)
+            return _of_any_number(OfTurned(function, places, at), args, kwargs), at
+    return of_all_nodes(OfTurned(function, places), args, kwargs), 0
 
 
 def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, made, recorded
-from pygfuse.compiler.symbols.turned import Turned, as_turned
+from pygfuse.compiler.symbols.turned import Turned, as_turned, in_one_tensor
 
 _REDUCED = {'sum': 'add', 'mean': 'add', 'prod': 'mul'}
 
@@ -52,10 +52,10 @@ class Pile(Rearranged):
         pile, *others = args
         if isinstance(pile, Pile) and function.__name__ in _OF_PARTS:
             return _OF_PARTS[function.__name__](pile, *others, **kwargs)
-        return recorded(function, *rebuilt((args, kwargs), _in_one_tensor))
+        return recorded(function, *rebuilt((args, kwargs), in_one_tensor))
 
     def record_leaf(self, function: Callable, signature: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        args, kwargs = rebuilt((args, kwargs), _in_one_tensor)
+        args, kwargs = rebuilt((args, kwargs), in_one_tensor)
         return function(*args, **kwargs)
 
     def write(self, result: Any) -> None:
@@ -91,10 +91,6 @@ class Pile(Rearranged):
 
     def __getitem__(self, place: Any) -> Any:
         return self.unbind()[place] if type(place) is int else self.in_one_tensor()[place]
-
-
-def _in_one_tensor(item: Any) -> Any:
-    return item.in_one_tensor() if isinstance(item, Rearranged) else item
 
 
 def _copied(part: Symbol) -> Symbol:

@@ -22,7 +22,7 @@ from pygfuse.compiler.symbols.symbol import Symbol, handler, made
 
 _of_nodes = FUNCTIONS[torch_geometric.utils.scatter]
 # what PyG adds to a softmax's denominator
-TINY = 1e-16
+_TINY = 1e-16
 _GATHERED = {'of_sources': SOURCE, 'of_targets': TARGET}
 
 
@@ -61,7 +61,7 @@ def _softmax_of_groups(src: Symbol, groups: Symbol, dim: int, num_groups: Any) -
     # nodes without edges have no part in it
     largest = _of_nodes(torch.where(has_edges, largest, -math.inf), of_nodes, 0, num_groups, 'max')
     shares = (src - _at_edges(largest, of_nodes, place)).exp()
-    total = _of_nodes(scatter(shares, place, dim, count), of_nodes, 0, num_groups, 'sum') + TINY
+    total = _of_nodes(scatter(shares, place, dim, count), of_nodes, 0, num_groups, 'sum') + _TINY
     return shares / _at_edges(total, of_nodes, place)
 
 
@@ -74,7 +74,9 @@ def _groups(groups: Symbol, count: Any) -> tuple[Place, Symbol, Any]:
     """The end of the edges that has their groups' numbers, these of all nodes, and how many groups there are."""
     place = _end_of(groups)
     of_nodes = _of_its_nodes(groups, place)
-    return place, of_nodes, REMAKING.get().largest_at(of_nodes, place.made) + 1 if count is None else count
+    if count is None:
+        count = REMAKING.get().largest_at(of_nodes, place.made) + 1
+    return place, of_nodes, count
 
 
 def _end_of(groups: Symbol) -> Place:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import Rows
+from pygfuse.compiler.symbols.one_copy import sizes_in
+from pygfuse.compiler.symbols.places import Rows, is_all
 from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, recorded
 from pygfuse.compiler.symbols.turned import (
     REWRITTEN,
@@ -20,6 +21,7 @@ from pygfuse.compiler.symbols.turned import (
     dimension,
     is_like,
     one_of,
+    swapped,
     turned,
 )
 
@@ -44,9 +46,7 @@ def _permute(x: Turned, *dims: Any) -> Symbol | Turned:
 
 @_rewritten('transpose', 'swapaxes')
 def _transpose(x: Turned, first: int, second: int) -> Symbol | Turned:
-    order, rank = list(range(x.dim())), x.dim()
-    order[first % rank], order[second % rank] = order[second % rank], order[first % rank]
-    return _permute(x, order)
+    return _permute(x, swapped(x.dim(), first, second))
 
 
 @_rewritten('t')
@@ -98,12 +98,9 @@ def _getitem(x: Any, key: Any) -> Any:
     at = next(k for k, dim in enumerate(_dimensions(key)) if dim == x.at)
     of_rows, others = key[at], [*key[:at], *key[at + 1 :]]
     one = x.one
-    if not (isinstance(of_rows, slice) and of_rows == _EVERY):
-        if any(isinstance(part, int) for part in others):
-            # torch would bring the rows to the front
-            raise Refused('an index over edges')
+    if not is_all(of_rows):
         one = recorded(Tensor.__getitem__, (one, of_rows))
-    if any(not (isinstance(part, slice) and part == _EVERY) for part in others):
+    if not all(map(is_all, others)):
         one = recorded(Tensor.__getitem__, (one, (_EVERY, *others)))
     return as_turned(one, sum(part is None or isinstance(part, slice) for part in key[:at]))
 
@@ -128,7 +125,7 @@ def _dimensions(key: tuple) -> Iterator[int | None]:
 
 @_rewritten('view', 'reshape')
 def _reshape(x: Any, *sizes: Any) -> Any:
-    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    sizes = sizes_in(sizes)
     if not isinstance(x, Turned):
         raise Refused(ROWS_NOT_FIRST)
     at = next((k for k, size in enumerate(sizes) if isinstance(size, Rows)), None)
@@ -153,7 +150,7 @@ def _filled_sizes(sizes: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]
 
 @_rewritten('expand')
 def _expand(x: Turned, *sizes: Any) -> Any:
-    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    sizes = sizes_in(sizes)
     if not isinstance(x, Turned) or len(sizes) != x.dim():
         raise Refused(ROWS_NOT_FIRST)
     own = sizes[x.at], *sizes[: x.at], *sizes[x.at + 1 :]

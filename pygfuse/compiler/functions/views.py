@@ -23,9 +23,10 @@ from pygfuse.compiler.symbols.places import (
     EdgeColumns,
     EdgeIndexRows,
     Place,
+    is_all,
 )
 from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol, handler, made, recorded
-from pygfuse.compiler.symbols.turned import Turned, as_turned, turned
+from pygfuse.compiler.symbols.turned import Turned, as_turned, swapped, turned
 
 _INTEGERS = (torch.int64, torch.int32)
 
@@ -49,7 +50,10 @@ def _moved(op: str, x: Symbol, function: Callable, *args: Any, **kwargs: Any) ->
     at = next((k for k, size in enumerate(out.shape) if size != 1), 0)
     if not out.dim() or out.shape[at] != x.rows or (at > 0 and (op != 'reshape' or _has_copies())):
         raise Refused(f'{function.__name__} moves the dimension of edges')
-    return as_turned(made(op, x, shape=(*out.shape[:at], *out.shape[at + 1 :])), at)
+    if at == 0:
+        return made(op, x, shape=tuple(out.shape[1:]))
+    # recorded, as its memory is that of the value
+    return as_turned(recorded(Tensor.reshape, (x, (-1, *out.shape[:at], *out.shape[at + 1 :]))), at)
 
 
 def _has_copies() -> bool:
@@ -107,10 +111,7 @@ def _permute(x: Symbol, *dims: Any) -> Symbol | Turned:
 
 @handler('transpose', 'swapaxes')
 def _transpose(x: Symbol, first: int, second: int) -> Symbol | Turned:
-    order = list(range(x.dim()))
-    first, second = first % x.dim(), second % x.dim()
-    order[first], order[second] = order[second], order[first]
-    return _permute(x, order)
+    return _permute(x, swapped(x.dim(), first, second))
 
 
 @handler('t')
@@ -135,7 +136,7 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
         key = key[1:]
     if _is_of_rows_and_within(x, key):
         rows, rest = _index_select(x, 0, key[0]), (slice(None), *key[1:])
-        return rows if all(isinstance(one, slice) and one == slice(None) for one in rest) else _getitem(rows, rest)
+        return rows if all(map(is_all, rest)) else _getitem(rows, rest)
     if isinstance(key, Place):
         return _index_select(x, 0, key)
     if isinstance(key, EdgeIndexRows):
@@ -155,7 +156,7 @@ def _getitem(x: Symbol, key: Any) -> Symbol:
     if key[0] is Ellipsis:
         filled = x.dim() - sum(place is not None and place is not Ellipsis for place in key)
         key = (*[slice(None)] * filled, *key[1:])
-    if not (isinstance(key[0], slice) and key[0] == slice(None)):
+    if not is_all(key[0]):
         raise Refused('an index over edges')
     return made('index', x, places=tuple(key[1:])) if len(key) > 1 else x
 

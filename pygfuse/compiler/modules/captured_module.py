@@ -30,7 +30,7 @@ from pygfuse.compiler.symbols.copies import NO_COPIES, Copies, OfSeveral, check_
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.places import NUM_SOURCES, NUM_TARGETS, EdgeColumns, EdgeIndexRows, Place, Rows
 from pygfuse.compiler.symbols.symbol import Rearranged, Symbol
-from pygfuse.compiler.symbols.turned import Turned
+from pygfuse.compiler.symbols.turned import Turned, in_one_tensor
 
 # what stands for the edges among the arguments, by the class of what holds them, or for each of their rows
 EDGES = {Tensor: 'edges', tuple: 'edges in a tuple', list: 'edges in a list'}
@@ -345,7 +345,7 @@ def _returned(out: Any, computed: list[Symbol], symbols: Mapping[str, Any], how:
         return Returned(name)
     if is_constant(out):
         return Returned(None, out)
-    out = out.in_one_tensor() if isinstance(out, Rearranged) else out
+    out = in_one_tensor(out)
     one = out.one if isinstance(out, Rearranged) else out
     if not isinstance(one, Symbol):
         raise Refused(f'it {how} a {type(out).__name__}')

@@ -11,7 +11,7 @@ from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
 from pygfuse.compiler.symbols.of_one import OfOne
-from pygfuse.compiler.symbols.places import Place, Rows
+from pygfuse.compiler.symbols.places import Place, Rows, is_all
 from pygfuse.compiler.symbols.symbol import Symbol, recorded
 
 BEFORE_ROWS = 'a function of the dimensions before that of nodes or edges'
@@ -183,7 +183,7 @@ def _key(x: OfCopies, key: Any) -> tuple:
     count = len(x.sizes)
     if next(found_in(OfCopies, key), None) is not None:
         raise Refused('an index of several copies')
-    if len(key) < count or any(not (isinstance(place, slice) and place == slice(None)) for place in key[:count]):
+    if len(key) < count or any(not is_all(place) for place in key[:count]):
         raise Refused(BEFORE_ROWS)
     own = key[count:]
     return own if len(own) != 1 else own[0]

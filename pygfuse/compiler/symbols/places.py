@@ -189,7 +189,7 @@ class Place(OfEdges):
         return self._seen_or_made(torch.Tensor.expand, other.shape)
 
     def __getitem__(self, key: Any) -> Any:
-        is_view = isinstance(key, tuple) and all(part is None or _is_all(part) for part in key) and key[0] is not None
+        is_view = isinstance(key, tuple) and all(part is None or is_all(part) for part in key) and key[0] is not None
         if is_view:
             return self.seen(torch.Tensor.__getitem__, key)
         remaking = REMAKING.get()
@@ -248,7 +248,7 @@ def _to(edges: Any, given: tuple) -> Any:
     return recorded_of_edges(torch.Tensor.to, (edges, *given), {})
 
 
-def _is_all(part: Any) -> bool:
+def is_all(part: Any) -> bool:
     return isinstance(part, slice) and part == slice(None)
 
 
@@ -343,7 +343,7 @@ class EdgeIndexRows(OfEdges):
     def __getitem__(self, key: Any) -> Any:
         row, *others = key if isinstance(key, tuple) else (key,)
         is_row = type(row) is int and -2 <= row < 2
-        if is_row and all(_is_all(part) for part in others) and len(others) < 2:
+        if is_row and all(is_all(part) for part in others) and len(others) < 2:
             return self.end(row % 2, None if self.made is None else self.made.row_of(row % 2))
         return super().__getitem__(key)
 
@@ -392,5 +392,5 @@ class EdgeColumns(MadeOfEdges):
         return self.rows.unbind() if dim in (1, -1) else recorded_of_edges(torch.Tensor.unbind, (self, dim), {})
 
     def __getitem__(self, key: Any) -> Any:
-        is_column = isinstance(key, tuple) and len(key) == 2 and _is_all(key[0]) and type(key[1]) is int
+        is_column = isinstance(key, tuple) and len(key) == 2 and is_all(key[0]) and type(key[1]) is int
         return self.rows[key[1]] if is_column else super().__getitem__(key)

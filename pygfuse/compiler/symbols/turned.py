@@ -69,7 +69,7 @@ class Turned(OfOne):
         written(self.one, result.one)
 
     def record(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        args, kwargs = rebuilt((args, kwargs), _in_one_tensor)
+        args, kwargs = rebuilt((args, kwargs), in_one_tensor)
         if any(type(part) is not Turned for part in found_in(Rearranged, (args, kwargs))):
             raise Refused(ROWS_NOT_FIRST)
         try:
@@ -93,7 +93,7 @@ class Turned(OfOne):
     def record_leaf(self, function: Callable, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = {name: _in_one_tensor(item) for name, item in bound.arguments.items()}
+        given = {name: in_one_tensor(item) for name, item in bound.arguments.items()}
         first = next(iter(given.values()))
         if any(type(part) is not Turned or not is_like(part, first) for part in found_in(Rearranged, given)):
             raise Refused(ROWS_NOT_FIRST)
@@ -112,6 +112,18 @@ def turned(x: Symbol, order: Sequence[int]) -> Symbol | Turned:
     return as_turned(one, list(order).index(0))
 
 
+def swapped(rank: int, first: int, second: int) -> list[int]:
+    """The order of dimensions once two of them are exchanged.
+
+    Example:
+        >>> swapped(3, 0, -1)
+        [2, 1, 0]
+    """
+    order = list(range(rank))
+    order[first % rank], order[second % rank] = order[second % rank], order[first % rank]
+    return order
+
+
 def as_turned(found: Any, at: int) -> Any:
     """What was recorded with rows first, with its rows at a dimension."""
 
@@ -121,7 +133,8 @@ def as_turned(found: Any, at: int) -> Any:
     return found if at == 0 else rebuilt(found, one)
 
 
-def _in_one_tensor(item: Any) -> Any:
+def in_one_tensor(item: Any) -> Any:
+    """A value in one tensor, also one that stands for several; anything else as it is."""
     return item.in_one_tensor() if isinstance(item, Rearranged) else item
 
 

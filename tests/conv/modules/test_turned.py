@@ -13,7 +13,8 @@ from tests.conv.modules.arguments import assert_same, assert_same_in_traces, giv
 
 MODULES = (
     turned.SparseAttention, turned.HeadsFirst, turned.Diffusion, turned.Reshaped, turned.HeadsWithMaps, turned.AllToAll,
-    turned.InPlace, turned.Lifted, turned.PartsOfRows,
+    turned.InPlace, turned.Lifted, turned.PartsOfRows, turned.WithoutGradients,
+    turned.OneHead,
 )  # fmt: skip
 
 
@@ -68,8 +69,15 @@ def test_sums_over_edges_and_what_is_unknown():
     inputs = arguments()
     torch.testing.assert_close(compiled(**inputs), module(**inputs), rtol=1e-3, atol=1e-4)
     assert compiled.note.reason is None
-    for kind in (turned.SortedEdges, turned.WrittenInto):
+    for kind in (turned.SortedEdges, turned.WrittenInto, turned.WrittenDiagonal):
         module = kind()
         compiled = pygfuse.compile(copy.deepcopy(module))
         torch.testing.assert_close(compiled(**inputs), module(**inputs), rtol=1e-3, atol=1e-4)
         assert compiled.note.reason is not None
+
+
+@pytest.mark.parametrize('view', turned.VIEWS)
+def test_writes_into_views_are_seen_or_refused(view):
+    torch.manual_seed(0)
+    module, inputs = turned.WrittenViews(view), arguments()
+    torch.testing.assert_close(pygfuse.compile(copy.deepcopy(module))(**inputs), module(**inputs), rtol=1e-3, atol=1e-4)
