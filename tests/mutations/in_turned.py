@@ -135,4 +135,25 @@ OF_TURNED = (
         'if one.opname in ():',
         _KEPT,
     ),
+    Mutation(
+        'views by functions of turned nodes',
+        'compiler/functions/of_nodes.py',
+        'share(symbols_in(found), symbols, name)',
+        'share([], symbols, name)',
+        _TURNED,
+    ),
+    Mutation(
+        'functions of turned nodes without gradients',
+        'compiler/functions/of_nodes.py',
+        'found = found if torch.is_grad_enabled() else replaced(',
+        'found = found if name else replaced(',
+        _TURNED,
+    ),
+    Mutation(
+        'views with a new first dimension',
+        'compiler/functions/views.py',
+        'as_turned(recorded(Tensor.reshape, (x, (-1, *out.shape[:at], *out.shape[at + 1 :]))), at)',
+        'as_turned(made(op, x, shape=(*out.shape[:at], *out.shape[at + 1 :])), at)',
+        _TURNED,
+    ),
 )
