@@ -247,7 +247,8 @@ class OneHead(nn.Module):
     def forward(self, x, edge_index):
         row, col = edge_index
         h = self.lin(x).view(-1, HEADS, WIDTH // HEADS).transpose(0, 1)
-        message = h[0, row] * h[1, col] + h[-1, row, :] + h[None, 0, row][0]
+        first, second = h
+        message = h[0, row] * h[1, col] + h[-1, row, :] + h[None, 0, row][0] - first[row] * second[col].cos()
         return torch.zeros_like(h[0]).index_add(0, col, message.tanh())
 
 

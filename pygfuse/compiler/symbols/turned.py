@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,9 @@ class Turned(OfOne):
 
     def numel(self) -> int:
         return self.one.numel()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(recorded(torch.unbind, (self, 0)))
 
     def write(self, result: Any) -> None:
         if not is_like(result, self):
