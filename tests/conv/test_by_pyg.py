@@ -176,10 +176,13 @@ def test_a_small_matrix_is_multiplied_by_pyg(make, values, needs_torch_sparse):
     numbers = torch.rand(FEW) if values else None
     matrix = SparseTensor(row=target, col=source, value=numbers, sparse_sizes=(20, 20))
     is_listed = not values and plain.aggr in ('sum', 'add')
+    # over a matrix PyG's fails where the first layer of its class in the process has another reduction
+    weighed = {'edge_weight': numbers} if values and not isinstance(plain, pyg.SAGEConv) else {}
+    expected = plain(x, torch.stack([source, target]), **weighed)
     for _ in range(2):
         found = conv(x, matrix)
         assert conv.note.reason == (None if is_listed else SO_FEW_EDGES)
-        torch.testing.assert_close(found, plain(x, matrix))
+        torch.testing.assert_close(found, expected)
 
 
 def test_heterogeneous_attention_runs_by_pyg():

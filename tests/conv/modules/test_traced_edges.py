@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 
 import pytest
 import torch
@@ -134,6 +135,8 @@ def test_values_of_other_edges_are_an_error_of_its_own_code():
 def test_edges_that_a_trace_makes_are_sorted_once(monkeypatch):
     torch._dynamo.reset()
     monkeypatch.setattr(remade_edges, 'FEWEST', 100)
+    # layers of other tests may hold theirs
+    monkeypatch.setattr(remade_edges, '_of_traces', weakref.WeakValueDictionary())
     sorts, build = [], orders.build
     monkeypatch.setattr(orders, 'build', lambda *arguments: sorts.append(arguments) or build(*arguments))
     module = chosen.LoopsBehind()
