@@ -163,13 +163,10 @@ def test_the_report_says_so(name):
     assert SO_FEW_EDGES in str(pygfuse.report(conv))
 
 
-def _simple_conv():
-    # over a matrix PyG's fails where the first layer of its class in the process has another reduction
-    return type('SimpleConvOfItsOwn', (pyg.SimpleConv,), {'__module__': pyg.SimpleConv.__module__})()
-
-
 @pytest.mark.parametrize('values', [False, True], ids=['no values', 'values'])
-@pytest.mark.parametrize('make', [_simple_conv, lambda: pyg.GraphConv(8, 4), lambda: pyg.SAGEConv(8, 4, aggr='max')])
+@pytest.mark.parametrize(
+    'make', [lambda: pyg.SimpleConv(), lambda: pyg.GraphConv(8, 4), lambda: pyg.SAGEConv(8, 4, aggr='max')]
+)
 def test_a_small_matrix_is_multiplied_by_pyg(make, values, needs_torch_sparse):
     from torch_sparse import SparseTensor
 
@@ -179,7 +176,10 @@ def test_a_small_matrix_is_multiplied_by_pyg(make, values, needs_torch_sparse):
     numbers = torch.rand(FEW) if values else None
     matrix = SparseTensor(row=target, col=source, value=numbers, sparse_sizes=(20, 20))
     is_listed = not values and plain.aggr in ('sum', 'add')
-    expected = plain(x, matrix)
+    try:
+        expected = plain(x, matrix)
+    except NotImplementedError:
+        pytest.skip('PyG wrote its method for the first layer of the class in this process, of another reduction')
     for _ in range(2):
         found = conv(x, matrix)
         assert conv.note.reason == (None if is_listed else SO_FEW_EDGES)
