@@ -16,6 +16,10 @@ def milliseconds(value: Spread) -> str:
     return f'{value.median:.0f} ms' if value.median >= 100 else f'{value.median:.1f} ms'
 
 
+def yes_or_no(value: bool) -> str:
+    return 'yes' if value else 'no'
+
+
 def accuracy(mean: float, deviation: float) -> str:
     """Per cent, with the standard deviation."""
     return f'{mean:.2f} ± {deviation:.2f} %'
@@ -125,7 +129,8 @@ COLUMNS |= {
     'local_order': [
         Column('layer', 'layer'),
         Column('step as it is', 'as it is', spread()),
-        Column('in local order', 'local order', spread()),
+        Column('after the transform', 'local order', spread()),
+        Column('numbered anew', 'reordered', yes_or_no),
         Column('ratio', 'as it is / local order', number(2, 'x')),
         Column('search, s', 'search s', number(2)),
         Column('search / step', 'search / step', number(1)),

@@ -10,11 +10,19 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from pygfuse.graph.graph import Graph
+from pygfuse.mapping.blocks import count_of_blocks
 from pygfuse.transforms.locality import gather_cost
 from pygfuse.transforms.node_orders import ORDERS, candidates
 from pygfuse.transforms.renumbering import renumbered
 
 _log = logging.getLogger(__name__)
+
+# why a graph was left as it was
+IN_BLOCKS = (
+    "a CPU's layers walk its edges in blocks of nodes that a cache holds, beside which an order saves little ("
+    "order='communities' numbers its nodes all the same)"
+)
+NO_ORDER = 'no order of its nodes is expected to save time'
 
 
 class ToLocalOrder(BaseTransform):
@@ -31,7 +39,9 @@ class ToLocalOrder(BaseTransform):
     How many gathers find their row is counted in samples, with the numbers as they are and in each order; the order of
     the least estimated cost is taken. Where none is expected to save `least_saving` of the time of gathers, as of
     edges that know no communities, **the data are left as they were and the log says so**: of the first graph at level
-    WARNING, of further ones at DEBUG.
+    WARNING, of further ones at DEBUG. So are those on a CPU whose nodes have so many edges (some eighty where features
+    take 60 MB) that layers walk them in blocks of nodes that a cache holds, whatever their numbers: no order is looked
+    for there. One that is asked for by its name made steps 0.94 to 1.29 times as fast on three processors.
 
     All that the data hold for each node (features, labels, masks) moves along, and what holds numbers of nodes
     (``edge_index``; as in PyG whatever has ``index`` in its name, and ``face``) gets the new ones, so that training
@@ -88,7 +98,12 @@ class ToLocalOrder(BaseTransform):
         edge_index, num_nodes = _checked_edge_index(data), data.num_nodes
         # an alias, which takes the graph with it
         graph = Graph.of(edge_index.detach().cpu(), num_sources=num_nodes, num_targets=num_nodes)
-        order = self._best(graph) if self.order is None else ORDERS[self.order](graph, self.row_bytes)
+        if self.order is not None:
+            order = ORDERS[self.order](graph, self.row_bytes)
+        elif edge_index.device.type == 'cpu' and count_of_blocks(graph.csr, num_nodes, self.row_bytes) > 1:
+            order = self._left_alone(IN_BLOCKS)
+        else:
+            order = self._best(graph)
         return data if order is None else renumbered(data, order.to(edge_index.device), self.node_keys)
 
     def _best(self, graph: Graph) -> torch.Tensor | None:
@@ -99,10 +114,11 @@ class ToLocalOrder(BaseTransform):
             cost = gather_cost(graph.csr, order, self.row_bytes)
             if cost < least:
                 found, least = order, cost
-        if found is None:
-            _log.log(self._log_level, 'left as it was: no order of its nodes is expected to save time')
-            self._log_level = logging.DEBUG
-        return found
+        return self._left_alone(NO_ORDER) if found is None else found
+
+    def _left_alone(self, reason: str) -> None:
+        _log.log(self._log_level, 'left as it was: %s', reason)
+        self._log_level = logging.DEBUG
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}(order={self.order!r}, row_bytes={self.row_bytes})'

@@ -23,6 +23,7 @@ from pygfuse.transforms import (
     in_local_order,
     in_original_order,
     local_nodes,
+    to_local_order,
 )
 from pygfuse.transforms.locality import FAR_BYTES, NEAR_BYTES, gather_cost, new_share
 from pygfuse.transforms.node_orders import ORDERS, by_communities, candidates
@@ -192,6 +193,18 @@ def test_what_a_cache_holds_is_left_alone():
     assert [*candidates(Graph.of(plain.edge_index), 256)] == []
     assert ToLocalOrder()(plain).edge_index is plain.edge_index
     assert 'original_node' in ToLocalOrder(row_bytes=1024)(plain)
+
+
+def test_what_is_walked_in_blocks_is_left_alone(caplog, monkeypatch):
+    plain = Data(edge_index=communities(LARGE, 12), num_nodes=LARGE)
+    sizes, transform = [], ToLocalOrder(row_bytes=512)
+    monkeypatch.setattr(to_local_order, 'count_of_blocks', lambda csr, *size: sizes.append(size) or 2)
+    for _ in range(2):
+        assert transform(plain).edge_index is plain.edge_index
+    assert sizes == [(LARGE, 512)] * 2
+    assert caplog.text.count('left as it was') == caplog.text.count('in blocks of nodes') == 1
+    # one that is asked for is made whatever it saves
+    assert 'original_node' in ToLocalOrder('communities')(plain)
 
 
 def test_no_community_outgrows_a_cache():
