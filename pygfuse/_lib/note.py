@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclasses.dataclass
@@ -38,9 +38,25 @@ class Activity:
         )
 
 
+class Known(NamedTuple):
+    """What is known of calls of a kind; one object, as threads may call a layer at the same time.
+
+    Attributes:
+        kind: The kind (`pygfuse.conv._layer.repeated`).
+        few: How they run along few edges, the bytes of a row, and the products of an edge and of a node; None if they
+            do not take them as they come (`pygfuse.conv._layer.few_edges`).
+    """
+
+    kind: Any
+    few: tuple[Any, int, tuple[int, int]] | None
+
+
 @dataclasses.dataclass(eq=False)
 class Note:
     """How a layer ran the last time. The layer owns it; what runs for the layer holds a weak reference.
+
+    Threads that call the layer at the same time write to it in any order: what a call computes must follow from one
+    read of it.
 
     Attributes:
         reason: Why the last call ran PyG's own path; None if it ran fused.
@@ -49,9 +65,7 @@ class Note:
         backward: What the last backward pass walked; None before there was one.
         forward: What the last forward pass computed within `pygfuse.active`; None for one outside of it.
         density: Which share of the features of a call was not zero, where these were dense and that was little.
-        kind: Of which kind the last fused call was, where that was looked at (`pygfuse.conv._layer.repeated`).
-        few: How calls of that kind run along few edges, the bytes of a row, and the products of an edge and of a node;
-            None if they do not take them as they come (`pygfuse.conv._layer.few_edges`).
+        known: Of which kind the last fused call was, where that was looked at.
         calls: The last kinds of calls of a compiled layer (`pygfuse.conv._compiled.known_calls`).
         few_edges: What tells that such a call has few edges (the same file).
         remade: Edges that it makes anew in each call (`pygfuse.graph.remade_edges`); None before any.
@@ -63,8 +77,7 @@ class Note:
     backward: Activity | None = None
     forward: Activity | None = None
     density: float | None = None
-    kind: Any = None
-    few: tuple[Any, int, tuple[int, int]] | None = None
+    known: Known | None = None
     calls: tuple = ()
     few_edges: tuple = ()
     remade: Any = None

@@ -126,7 +126,7 @@ class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
         return form.products
 
     def sum_few(self, x: tuple[Tensor, Tensor], edges: FewEdges, prepared: list[Stage]) -> Tensor:
-        network, modules = self._note.few[0], [stage.module for stage in prepared if isinstance(stage, Linear)]
+        network, modules = edges.form, [stage.module for stage in prepared if isinstance(stage, Linear)]
         pair = (x[0], None) if network.shared else x
         return network_along(network, edges, pair, [m.weight for m in modules], [m.bias for m in modules])
 

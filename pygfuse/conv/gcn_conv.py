@@ -120,7 +120,7 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         return super().few_edges(x, edge_index, given, forms)
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        weight, form = edges.given['edge_weight'], self._note.few[0]
+        weight, form = edges.given['edge_weight'], edges.form
         if weight is not None and form != WEIGHTED:
             return self._weighted_sum_of_few(x[0], edges)
         out = sum_along(apply_linear(self.lin, x[0]), edges, form, weights=weight)

@@ -74,8 +74,8 @@ class GINConv(OverCopies, torch_geometric.nn.GINConv):
         itself = _number_of_times(eps, source) if target is source else None
         if target is None or itself is not None:
             first, *others = _stages(self.nn)
-            return _through(others, mapped_sum_along(first, (source, None), edges, self._note.few[0], itself=itself))
-        return self.nn(sum_along(source, edges, self._note.few[0]) + _times_one_plus(eps, target))
+            return _through(others, mapped_sum_along(first, (source, None), edges, edges.form, itself=itself))
+        return self.nn(sum_along(source, edges, edges.form) + _times_one_plus(eps, target))
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
@@ -240,7 +240,7 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         if out is None:
             return None
         stages = _stages(self.nn)
-        return _through(stages if self._note.few[0].form.mapped_by is None else stages[1:], out)
+        return _through(stages if edges.form.form.mapped_by is None else stages[1:], out)
 
     def _sum_tiny(self, x: NodePair, edges: FewEdges, itself: float) -> OptTensor:
         """The same by operators of torch, with a row for each edge, where that takes less; else None.

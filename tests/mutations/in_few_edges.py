@@ -14,8 +14,20 @@ EDGE_CONV_ALONG = 'tests/conv/edge_conv/test_few_edges.py'
 LISTED = 'tests/ops/test_listed.py'
 SHARES = 'tests/cpu/few_edges/test_listed_walks.py'
 MAPPED = 'tests/ops/few_edges/test_mapped_sums.py'
+THREADS = 'tests/conv/layer/test_threads.py'
 
 OF_FEW_EDGES = (
+    # several threads
+    *[
+        Mutation(
+            f'how a call runs, read of the layer again: {name}',
+            f'conv/{path}',
+            'edges.form',
+            'self.note.known.few[0]',
+            f'{THREADS} -k between',
+        )
+        for name, path in (('maps', '_layer/few_edges.py'), ('GCN', 'gcn_conv.py'), ('EdgeConv', 'edge_conv.py'))
+    ],
     # shares of a row
     Mutation(
         'the first share twice',

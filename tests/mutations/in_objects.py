@@ -54,7 +54,7 @@ OF_OBJECTS = (
     Mutation(
         'plans of what was read before',
         'conv/_modules/module.py',
-        'self._read, self._plans = read, None',
+        'self._read, self._plans = read, {}',
         'self._read = read',
         f'{_OBJECTS} -k "does_not_read or other_sizes"',
     ),

@@ -129,7 +129,7 @@ class OverFewEdges:
             more: Operands that are given beside the layer's parameters.
             itself: How many times features of targets are added, or None.
         """
-        walk = self._note.few[0]
+        walk = edges.form
         parameters = self._parameters
         maps = [self.map_of_few(name) for name in walk.maps]
         rest = *[parameters.get(name, self._buffers.get(name)) for name in walk.rest], *more
@@ -140,7 +140,7 @@ class OverFewEdges:
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
         # autograd is to keep what it saves, and nothing beside it
-        return walk_of_maps(walk.form, maps, x, edges._replace(given={}), features, rest, itself)
+        return walk_of_maps(walk.form, maps, x, edges._replace(given={}, form=None), features, rest, itself)
 
     def has_bias(self) -> bool:
         """Whether the layer has a bias of its own; one that is computed is not."""
@@ -214,7 +214,8 @@ class OverFewEdges:
             return None
         if type(forms[0]) is FewWalk and not _fits(forms[0], edge_index.shape[1], num_sources, num_targets, given):
             return None
-        return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
+        sizes = num_sources, num_targets
+        return FewEdges(savable(edge_index), self.flow, *sizes, weakref.ref(self.note), given, forms[0])
 
 
 def is_plain_like(tensor: Tensor, x: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch_geometric.typing import SparseTensor
 
 from pygfuse._lib.hooks import some_parameter, width_of
 from pygfuse._lib.modes import modes
+from pygfuse._lib.note import Known
 from pygfuse.conv._layer import fallback
 from pygfuse.conv._layer.attention import attention_in_order, attention_result
 from pygfuse.conv._layer.checks import (
@@ -181,8 +182,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             return self._by_pyg(x, adjacency, given)
         prepared = self.prepare()
         kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
-        is_known = kind is not None and note is not None and is_like(kind, note.kind)
-        few = self.few_edges(x, edge_index, given, note.few) if is_known else None
+        known = None if kind is None or note is None else note.known
+        is_known = known is not None and is_like(kind, known.kind)
+        few = self.few_edges(x, edge_index, given, known.few) if is_known else None
         out = self.run_few(x, few, prepared)
         if out is not None:
             note.reason = note.forward = None
@@ -207,7 +209,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         elif not self.runs_fused(reason):
             return self._by_pyg(x, adjacency, given)
         if kind is not None and not is_known:
-            self.note.kind, self.note.few = kind, forms
+            self.note.known = Known(kind, forms)
             out = self.run_few(x, few, prepared)
             if out is not None:
                 return out

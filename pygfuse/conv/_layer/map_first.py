@@ -83,13 +83,13 @@ class MappedSums(OverCopies):
         return None if found is not None and name == self.root_mapped_by and found.bias is not None else found
 
     def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        if type(self._note.few[0]) is FewWalk:
+        if type(edges.form) is FewWalk:
             out = self.walk_few(x, edges)
             return None if out is None else self.finish(out, x, None)
         linear, root = self._modules[self.sums_mapped_by], None
         if self.has_root():
             root = self._modules[self.root_mapped_by]
-        return self.finish(mapped_sum_along(linear, x, edges, self._note.few[0], root=root), x, None)
+        return self.finish(mapped_sum_along(linear, x, edges, edges.form, root=root), x, None)
 
     def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:
         out = self._modules[self.sums_mapped_by](sums)

@@ -94,7 +94,8 @@ def identities_of(layer: Any) -> tuple:
     live on, with all that autograd keeps for it.
     """
     kind = type(layer)
-    held = [value for value in layer.__dict__.values() if type(value) is not Tensor]
+    # a list first: another thread may write to the layer
+    held = [value for value in [*layer.__dict__.values()] if type(value) is not Tensor]
     return (kind, *_methods_of(kind), *layer._modules.values(), *held)
 
 

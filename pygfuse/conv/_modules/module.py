@@ -128,7 +128,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
             if read == self._read or not self._may_be_called(args, kwargs, read):
                 return call, plan
             # a plan depends on all that may be read
-            self._read, self._plans = read, None
+            self._read, self._plans = read, {}
 
     def _first_of_kinds(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
         """A call and its plan, of one graph or of several copies of one, as the call before had."""

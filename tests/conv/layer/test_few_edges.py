@@ -274,7 +274,7 @@ def test_a_map_that_gives_other_rows():
 def test_how_many_are_few(edges, rows, is_few):
     conv, edge_index = GraphConv(WIDTH, WIDTH), random_edges(rows, rows, edges)
     conv(torch.randn(rows, WIDTH), edge_index)
-    assert (conv.few_edges(torch.randn(rows, WIDTH), edge_index, {}, conv.note.few) is not None) == is_few
+    assert (conv.few_edges(torch.randn(rows, WIDTH), edge_index, {}, conv.note.known.few) is not None) == is_few
 
 
 def test_rows_that_are_wide_count_more(monkeypatch):
@@ -283,7 +283,7 @@ def test_rows_that_are_wide_count_more(monkeypatch):
         monkeypatch.setattr(few_edges, 'MOST_BYTES', 300 * (EDGES + 2 * NODES))
         x = torch.randn(NODES, width)
         conv(x, edge_index)
-        assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few
+        assert (conv.few_edges(x, edge_index, {}, conv.note.known.few) is not None) == is_few
 
 
 def test_rows_whose_channels_are_scored_count_twice(monkeypatch):
@@ -292,4 +292,4 @@ def test_rows_whose_channels_are_scored_count_twice(monkeypatch):
     for kind, is_few in ((GATConv, True), (GATv2Conv, False), (TransformerConv, False)):
         conv = kind(WIDTH, 8).double()
         conv(x, edge_index)
-        assert (conv.few_edges(x, edge_index, {}, conv.note.few) is not None) == is_few
+        assert (conv.few_edges(x, edge_index, {}, conv.note.known.few) is not None) == is_few

@@ -120,7 +120,7 @@ def test_a_patched_class_is_noticed(name, monkeypatch):
     monkeypatch.setattr(kind, 'message', lambda self, **arguments: None)
     assert conv.why_not() == 'message is overridden'
     others = {'edge_attr': given(conv)[0]} if given(conv) else {}
-    assert not is_like(kind_of(conv, features(), EDGE_INDEX, others), conv.note.kind)
+    assert not is_like(kind_of(conv, features(), EDGE_INDEX, others), conv.note.known.kind)
 
 
 BLOCKS = {
@@ -152,7 +152,7 @@ def test_other_arguments_are_another_kind():
         (x, EDGE_INDEX.int()),
     ):
         kind = kind_of(conv, other_x, other_edges, {'size': None})
-        assert not is_like(kind, conv.note.kind)
+        assert not is_like(kind, conv.note.known.kind)
     names = [kind_of(conv, x, EDGE_INDEX, {name: x}) for name in ('x_0', 'edge_attr')]
     assert is_like(names[0], kind_of(conv, x, EDGE_INDEX, {'x_0': x}))
     assert not is_like(*names)
@@ -174,12 +174,12 @@ def test_parts_of_a_network_on_edges_are_looked_at():
     conv = EdgeConv(torch.nn.Sequential(torch.nn.Linear(2 * WIDTH, WIDTH), torch.nn.ReLU()))
     for _ in range(2):
         conv(features(), EDGE_INDEX)
-    before = conv.note.kind
+    before = conv.note.known.kind
     conv(features(), EDGE_INDEX)
-    assert is_like(before, conv.note.kind)
+    assert is_like(before, conv.note.known.kind)
     conv.nn[0] = copy.deepcopy(conv.nn[0])
     conv(features(), EDGE_INDEX)
-    assert not is_like(before, conv.note.kind)
+    assert not is_like(before, conv.note.known.kind)
 
 
 def test_edges_with_a_hag_are_looked_at():
