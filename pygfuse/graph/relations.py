@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import weakref
 
 import torch
 from torch import Tensor
@@ -61,7 +60,7 @@ class Pairs:
 class Relations:
     """The relations of a graph's edges.
 
-    Make one with `Relations.of`. Its parts are built when first asked for, from the graph, which has to live.
+    Make one with `Relations.of`. Its parts are built when first asked for, from the graph.
 
     Attributes:
         types: The relation of each edge, by edge id, int64.
@@ -76,16 +75,15 @@ class Relations:
         (tensor([2, 2]), tensor([0, 1, 0]))
     """
 
-    def __init__(self, graph: Graph, types: Tensor, num_relations: int) -> None:
-        # the graph's memo holds this
-        self._graph = weakref.ref(graph)
+    def __init__(self, graph: Graph, types: Tensor, num_relations: int, memo: Memo | None = None) -> None:
+        self._graph = graph
         self.types = types
         self.num_relations = num_relations
-        self._memo = Memo(types.device)
+        self._memo = Memo(types.device) if memo is None else memo
 
     @staticmethod
     def of(graph: Graph, edge_type: Tensor, num_relations: int) -> Relations:
-        """The relations of a graph; the second call with the same tensor, not written to, returns the same.
+        """The relations of a graph; the second call with the same tensor, not written to, builds nothing again.
 
         Args:
             graph: The edges.
@@ -97,26 +95,27 @@ class Relations:
         """
         cache = graph.memo.get_or_make(('relations',), lambda: IdentityCache(state_of))
         key = ('relations', num_relations)
-        found = cache.get(edge_type, key)
-        if found is not None:
-            return found
-        state = state_of(edge_type)
-        with torch.inference_mode(False):
-            types = edge_type.detach().to(torch.int64, copy=True)
-            _check_types(types, num_relations)
-            made = Relations(graph, types, num_relations)
-        # the alias keeps the address from being that of another tensor
-        return cache.keep(edge_type, key, state, made, held=edge_type.detach())
+        # nothing that the graph's memo holds may hold the graph
+        kept = cache.get(edge_type, key)
+        if kept is None:
+            state = state_of(edge_type)
+            with torch.inference_mode(False):
+                types = edge_type.detach().to(torch.int64, copy=True)
+                _check_types(types, num_relations)
+            # the alias keeps the address from being that of another tensor
+            kept = cache.keep(edge_type, key, state, (types, Memo(types.device)), held=edge_type.detach())
+        types, memo = kept
+        return Relations(graph, types, num_relations, memo)
 
     @property
     def sources(self) -> Pairs:
         """The pairs of a relation and a source."""
-        return self._memo.get_or_make(('sources',), lambda: self._pairs(1 - self._of().target_row))
+        return self._memo.get_or_make(('sources',), lambda: self._pairs(1 - self._graph.target_row))
 
     @property
     def targets(self) -> Pairs:
         """The pairs of a relation and a target."""
-        return self._memo.get_or_make(('targets',), lambda: self._pairs(self._of().target_row))
+        return self._memo.get_or_make(('targets',), lambda: self._pairs(self._graph.target_row))
 
     @property
     def from_pairs(self) -> Graph:
@@ -148,14 +147,8 @@ class Relations:
 
         return self._memo.get_or_make(('shares', dtype), made)
 
-    def _of(self) -> Graph:
-        graph = self._graph()
-        if graph is None:
-            raise RuntimeError('The graph of these relations is gone: keep it alive')
-        return graph
-
     def _pairs(self, row: int) -> Pairs:
-        graph = self._of()
+        graph = self._graph
         ends, size = graph.ends()[row], max(graph.num_sources, graph.num_targets)
         kernels = pairs_of(ends.device)
         if kernels is not None and kernels.fits_table(len(ends), self.num_relations, size):
@@ -167,7 +160,7 @@ class Relations:
         return Pairs(tuple(bounds.tolist()), numbers % max(size, 1), of_edges)
 
     def _between(self, sources: Pairs | None, targets: Pairs | None) -> Graph:
-        graph = self._of()
+        graph = self._graph
         pair = graph.ends()
         first = pair[1 - graph.target_row] if sources is None else sources.of_edges
         second = pair[graph.target_row] if targets is None else targets.of_edges
@@ -180,7 +173,7 @@ class Relations:
     def _sums(self) -> Graph:
         nodes = self.targets.nodes
         ends = torch.stack([torch.arange(len(nodes), device=nodes.device), nodes])
-        return Graph.of(ends, (len(nodes), self._of().num_targets))
+        return Graph.of(ends, (len(nodes), self._graph.num_targets))
 
 
 def _check_types(types: Tensor, num_relations: int) -> None:

@@ -25,7 +25,8 @@ WORDS: dict[str, Callable] = {}
 
 
 def word(function: Callable) -> Callable:
-    """Registers a word: recorded when any argument is traced, else computed by torch."""
+    """Registers a word: recorded when any argument is traced, else computed by torch; of numbers alone, as absent
+    operands are, a number."""
 
     @functools.wraps(function)
     def said(*arguments: Any) -> Any:
@@ -33,6 +34,9 @@ def word(function: Callable) -> Callable:
             record = getattr(argument, 'record_word', None)
             if record is not None:
                 return record(function.__name__, arguments)
+        if all(isinstance(argument, (int, float)) for argument in arguments):
+            numbers = [torch.tensor(float(number), dtype=torch.float64, device='cpu') for number in arguments]
+            return function(*numbers).item()
         return function(*arguments)
 
     WORDS[function.__name__] = said

@@ -42,7 +42,7 @@ def outcome(
         return 'torch knows no shapes of what torch_scatter gives'
     leaves = [tensor for tensor in given.values() if tensor.requires_grad] + list(conv.parameters())
 
-    def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def run(call: Callable = conv) -> tuple[torch.Tensor, list[torch.Tensor], list[tuple]]:
         arguments = Holder(seed).holding(given) if of_modules else given
         norms = getattr(conv, 'norms', ())
         for norm in norms:
@@ -53,10 +53,12 @@ def outcome(
         held = arguments.get('data', {})
         parts += [held[name] for name in sorted(held.keys()) if name not in given and name != 'others']
         parts += [norm.running_mean for norm in norms]
+        layouts = [(part.dtype, part.shape, part.is_contiguous()) for part in parts]
         out = torch.cat([part.flatten() for part in parts])
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=out.dtype)
         found = torch.autograd.grad((out * weights).sum(), leaves, allow_unused=True)
-        return out.detach(), [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
+        found = [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
+        return out.detach(), found, layouts
 
     try:
         expected = run()
@@ -75,6 +77,10 @@ def outcome(
     if conv.note.reason is not None:
         return conv.note.reason
     assert conv.was_captured, 'nothing was compiled'
+    for (*got, is_contiguous), (*wanted, was_contiguous) in zip(found[2], expected[2], strict=True):
+        assert got == wanted, f'seed {seed}: {got}, expected {wanted}\n{source}'
+        # callers may take views
+        assert is_contiguous or not was_contiguous, f'seed {seed}: a result is not contiguous\n{source}'
     for name, got, wanted in zip(['output', *map(str, range(len(leaves)))], [found[0], *found[1]],
                                  [expected[0], *expected[1]], strict=True):  # fmt: skip
         scale = 1e-8 * max(1.0, float(wanted.abs().max()), *(float(g.abs().max()) for g in expected[1] if g.numel()))

@@ -16,6 +16,8 @@ FUSED: dict[str, Callable] = {
     'sum': lambda x_j: x_j.sum(-1, keepdim=True, dtype=torch.float32) * x_j,
     'softmax': lambda x_j: F.softmax(x_j, dim=-1, dtype=torch.float32),
     'method softmax': lambda x_j: x_j.softmax(-1),
+    "names of NumPy's": lambda x_j: torch.cat([x_j, x_j.sum(axis=-1, keepdims=True)], axis=-1),
+    "a stack by names of NumPy's": lambda x_j: torch.stack([x_j, x_j.sin()], axis=-1).mean(axis=-1),
     'log_softmax': lambda x_j: F.log_softmax(x_j, -1),
     'norm': lambda x_j: x_j.norm(dim=-1, keepdim=True) * x_j,
     'cosine similarity': lambda x_j: x_j * F.cosine_similarity(x_j, x_j.abs(), dim=-1)[:, None],

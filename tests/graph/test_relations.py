@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -23,8 +25,8 @@ def test_pairs_of_relations_and_nodes():
 
 
 def test_the_same_types_are_the_same_relations():
-    assert Relations.of(GRAPH, TYPES, 2) is Relations.of(GRAPH, TYPES, 2)
-    assert Relations.of(GRAPH, TYPES, 2) is not Relations.of(GRAPH, TYPES.clone(), 2)
+    assert Relations.of(GRAPH, TYPES, 2).sources is Relations.of(GRAPH, TYPES, 2).sources
+    assert Relations.of(GRAPH, TYPES, 2).sources is not Relations.of(GRAPH, TYPES.clone(), 2).sources
     more = Relations.of(GRAPH, TYPES, 5)
     assert more.num_relations == 5
     assert len(more.sources.bounds) == 6
@@ -63,4 +65,14 @@ def test_relations_made_in_inference_mode_are_no_inference_tensors():
         made = Relations.of(GRAPH, types, 2)
         assert not made.types.is_inference()
         assert not made.sources.nodes.is_inference()
-    assert Relations.of(GRAPH, types, 2) is made
+    assert Relations.of(GRAPH, types, 2).sources is made.sources
+
+
+def test_they_keep_their_graph_and_it_does_not_keep_them():
+    graph = Graph.of(torch.tensor([[0, 1, 1, 3], [2, 2, 2, 0]]))
+    relations, alive = Relations.of(graph, TYPES, 2), weakref.ref(graph)
+    del graph
+    assert relations.targets.nodes.tolist() == [2, 0, 2]
+    assert alive() is not None
+    del relations
+    assert alive() is None

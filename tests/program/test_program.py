@@ -7,6 +7,7 @@ from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.programs import program_named
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.program import PROGRAMS, EdgeProgram, Operand
+from pygfuse.program.vocabulary import exp, positive
 
 SOURCE_X = {'x': Operand('source', 'channels')}
 
@@ -50,6 +51,12 @@ def test_binding_leaves_out_what_is_absent():
     assert bound.names('source', 'heads') == ['alpha_src']
     assert bound.names('edge', 'heads') == []
     assert GAT.bind(('x', 'alpha_src', 'negative_slope')) is bound
+
+
+def test_words_of_numbers_are_numbers():
+    """As operands are that are absent."""
+    assert (positive(1.0, 2.0, 3.0), positive(0, 2, 3)) == (2.0, 3.0)
+    assert exp(0.0) == 1.0
 
 
 def test_properties_of_gat():

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols.functions_by_name import by_names_of_torch
 
 # who records what is made of the edges of a module that is captured (`pygfuse.compiler.modules.remaking`)
 REMAKING: contextvars.ContextVar[Any] = contextvars.ContextVar('pygfuse_remaking', default=None)
@@ -80,7 +81,7 @@ class OfEdges(OfNumbers):
         if not all(issubclass(kind, OfEdges) for kind in types):
             # what stands for other values records it
             return NotImplemented
-        return recorded_of_edges(function, args, kwargs or {})
+        return recorded_of_edges(function, args, by_names_of_torch(kwargs))
 
     def __float__(self) -> float:
         return float(self.item())

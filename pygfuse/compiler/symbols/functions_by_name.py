@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pygfuse.compiler.ir.operations import OPERATIONS
@@ -31,3 +32,15 @@ OF_DIMENSIONS: dict[str, tuple[int, str, Any]] = {
 }
 # of these the result has one dimension more
 BETWEEN = {'unsqueeze': (1, 'dim', None), 'stack': (1, 'dim', 0)}
+# names of NumPy's that torch's functions take, too
+_OF_NUMPY = {'axis': 'dim', 'keepdims': 'keepdim'}
+
+
+def by_names_of_torch(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments of a function of torch under the names that handlers read.
+
+    Example:
+        >>> by_names_of_torch({'axis': 1})
+        {'dim': 1}
+    """
+    return {_OF_NUMPY.get(name, name): value for name, value in (kwargs or {}).items()}

@@ -67,8 +67,8 @@ def parts_of(count: int, channels: int) -> Iterator[slice]:
 
 
 def joined(found: Sequence[Tensor]) -> Tensor:
-    """Parts of stacks as one."""
-    return found[0] if len(found) == 1 else torch.cat(list(found))
+    """Parts of stacks as one, contiguous as PyG's results are."""
+    return found[0].contiguous() if len(found) == 1 else torch.cat(list(found))
 
 
 def _side_by_side(

@@ -168,6 +168,33 @@ def test_gradients_of_gradients():
         torch.testing.assert_close(ours, theirs)
 
 
+class Bounded(torch.nn.Module):
+    """Moves within bounds."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(1, 1)
+
+    def forward(self, coord, edge_index):
+        row, col = edge_index
+        difference = coord[row] - coord[col]
+        move = difference * self.lin((difference**2).sum(1, keepdim=True))
+        return torch.zeros_like(coord).index_add(0, row, torch.clamp(move, min=-0.5, max=0.5))
+
+
+@pytest.mark.parametrize('edges', [40, 4000])
+def test_gradients_of_gradients_of_bounded_moves(edges):
+    torch.manual_seed(0)
+    module, edge_index = Bounded().double(), torch.randint(50, (2, edges))
+    compiled, coord, found = pygfuse.compile(copy.deepcopy(module)), torch.randn(50, 3).double().requires_grad_(), []
+    for layer in (module, compiled):
+        (force,) = torch.autograd.grad(layer(coord, edge_index).square().sum(), coord, create_graph=True)
+        found.append(torch.autograd.grad(force.square().sum(), [coord, *layer.parameters()]))
+    assert compiled.note.reason is None
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_a_result_may_be_written_to():
     torch.manual_seed(0)
     module, arguments = own.Attention(), arguments_of(own.Attention, given())
