@@ -25,6 +25,7 @@ from pygfuse.ops.listed import as_saved, forward_of, listed_of, say_which
 from pygfuse.ops.plan import Adjoint, Plan
 from pygfuse.ops.schema import flattened
 from pygfuse.ops.walks import walk_back, walk_few_back
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import is_differentiated
 from pygfuse.ops.within_torch.handed_out import HandedOut
 from pygfuse.ops.within_torch.intercepted import are_plain, is_intercepted
@@ -144,6 +145,7 @@ class _Aggregation(torch.autograd.Function):
         return out
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad_out):
         made, adjoint = ctx.made, ctx.adjoint
         plan, graph = made.plan, made.graph
@@ -154,12 +156,12 @@ class _Aggregation(torch.autograd.Function):
         # once: reading them a second time would compute a checkpoint a second time, which it refuses
         *tensors, seed, token, out, statistics, weights = ctx.saved_tensors
         is_plain = type(grad_out) is Tensor and not is_intercepted() and not is_differentiated(grad_out)
-        is_listed, kind = type(graph) is Listed, grad_out.device.type
+        is_listed = type(graph) is Listed
         graph = as_saved(graph, token) if is_listed else graph
         if ctx.handed_out is not None and ctx.handed_out.was_written:
             out, _ = _forward(plan, made.edges, graph, tensors, made.numbers, made.dropout, seed)
         if is_listed:
-            if is_plain and nothing_is_said() and not torch.is_autocast_enabled(kind):
+            if is_plain and nothing_is_said():
                 if _is_walk_alone(plan, graph, seed) and are_plain([t for t in tensors if t is not None]):
                     shapes = {place: shape for place, shape, _ in ctx.unread}
                     return None, None, *_of_walk_alone(made, adjoint, graph, tensors, shapes, grad_out, out, statistics)

@@ -20,6 +20,7 @@ from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of, rows_of
 from pygfuse.ops.edge_mlp.reference import largest_at, reduced
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import are_taken_at_once, ends_of
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.intercepted import is_watched
@@ -203,6 +204,7 @@ class _EdgeValues(torch.autograd.Function):
         return out, winners
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         token, winners, *tensors = ctx.saved_tensors
         needed = ctx.needs_input_grad[2:]
@@ -270,6 +272,7 @@ class _EdgeGradients(torch.autograd.Function):
         return tuple(found for found in _gradients(work, needed, winners, grad, tensors) if found is not None)
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, *incoming: Tensor) -> tuple[Tensor | None, ...]:
         _, winners, grad, *tensors = ctx.saved_tensors
         work, needed = ctx.work, (ctx.needs_input_grad[4], *ctx.needs_input_grad[5:])

@@ -28,6 +28,7 @@ from pygfuse.ops.plan import Adjoint, Plan, plan_of
 from pygfuse.ops.schema import flattened, with_parts
 from pygfuse.ops.walks import walk_back, walk_few_back
 from pygfuse.ops.within_torch import autocast
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
 from pygfuse.ops.within_torch.intercepted import are_plain, is_intercepted, is_watched
@@ -234,6 +235,7 @@ class _Values(torch.autograd.Function):
         return out
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad):
         work, needed = ctx.work, ctx.needs_input_grad[1:]
         token, *tensors = ctx.saved_tensors

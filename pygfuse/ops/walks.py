@@ -62,12 +62,11 @@ def walk_few_back(
     grad_out: Tensor,
     needed: Needed,
 ) -> dict[str, Tensor | Product] | None:
-    """As `walk_back`, where nothing is said by a ``with`` block and autocast is off; None where edges are not few.
+    """As `walk_back`, where nothing is said by a ``with`` block and autocast is off, as in backward passes; None where
+    edges are not few.
 
     Without `operands` the gradients are those of what walks take.
     """
-    if torch.is_autocast_enabled(grad_out.device.type):
-        return None
     asked = Gradient(call, out, statistics, grad_out.contiguous(), needed.names, needed.features)
     found = backend_of(grad_out.device).backward_of_few(asked)
     if found is None or operands is None or (operands is call.tensors and not call.products):

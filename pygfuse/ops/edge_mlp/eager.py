@@ -14,6 +14,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse.ops.edge_mlp.autograd import gradients_of, keep
 from pygfuse.ops.edge_mlp.reduction import network_gradients, network_values
 from pygfuse.ops.edges import Edges
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.intercepted import is_watched
 
 
@@ -43,6 +44,7 @@ class _EdgeNetwork(torch.autograd.Function):
         return output
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, *grads):
         needed = ctx.needs_input_grad[3:]
         is_plain = not is_watched([grad for grad in grads if grad is not None])

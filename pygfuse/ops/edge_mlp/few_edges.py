@@ -16,6 +16,7 @@ from pygfuse.ops.edge_mlp.reference import reduced, values_of
 from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Normalise, Plus, Times, tensors_of, written
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import are_taken_at_once, say_which
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.intercepted import is_watched
 from pygfuse.program import few_edge_stages as kinds
@@ -121,6 +122,7 @@ class _Network(torch.autograd.Function):
         return tuple(x if x is None else x.data for x in _forward(network, edges, with_state, edge_index, tensors))
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, of_out, of_state):
         edge_index, *tensors = ctx.saved_tensors
         grads, wanted = [g for g in (of_out, of_state) if g is not None], ctx.needs_input_grad[4:]

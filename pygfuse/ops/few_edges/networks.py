@@ -13,6 +13,7 @@ from pygfuse._lib.finite import is_finite
 from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.few_edges.sums import FewEdges
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.intercepted import is_intercepted
 from pygfuse.program.activation import Activation
@@ -69,6 +70,7 @@ class _Network(torch.autograd.Function):
         return out
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad):
         edge_index, *ends = ctx.saved_tensors
         network, edges, tensors, needed = ctx.network, ctx.edges, ends[2:], ctx.needs_input_grad[3:]

@@ -22,6 +22,7 @@ from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
 from pygfuse.ops.mapped_walk.map_lines import Shape
 from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
 from pygfuse.ops.nodes.sum_maps import adjoint_of_maps, maps_of_sums
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.handed_out import HandedOut
@@ -171,6 +172,7 @@ class _MappedWalk(torch.autograd.Function):
         return out if ctx.handed_out is None else ctx.handed_out.taken()
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad):
         shaped, edges, listed, itself = ctx.said
         edge_index, summed, walked, statistics, *saved = ctx.saved_tensors
@@ -178,7 +180,7 @@ class _MappedWalk(torch.autograd.Function):
         is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
         was_written = ctx.handed_out is not None and ctx.handed_out.was_written
         found = None
-        if is_plain and not (was_written or torch.is_grad_enabled() or torch.is_autocast_enabled(grad.device.type)):
+        if is_plain and not (was_written or torch.is_grad_enabled()):
             listed = as_saved(listed, edge_index)
             found = _gradients(ctx.wanted, listed, edges, itself, grad, summed, walked, statistics, saved)
         if found is None:

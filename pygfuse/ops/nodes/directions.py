@@ -11,6 +11,7 @@ from torch import Tensor
 from pygfuse._lib.backends import DTYPES, directions_of
 from pygfuse._lib.functions import applied
 from pygfuse.ops.nodes.derived import Derived, Source
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
 from pygfuse.ops.within_torch.intercepted import is_watched
 from pygfuse.program.program import SOURCE, TARGET
@@ -91,6 +92,7 @@ class _Directions(torch.autograd.Function):
         return x.view_as(x), x_norm, scaled
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, of_rows, of_norm, of_scaled):
         x, beta, x_norm, lengths = ctx.saved_tensors
         of_norm, of_scaled = (torch.zeros_like(x) if grad is None else grad for grad in (of_norm, of_scaled))

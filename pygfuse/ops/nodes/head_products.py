@@ -8,6 +8,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from pygfuse._lib.backends import DTYPES, head_products_of
 from pygfuse._lib.functions import applied
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import is_differentiated
 from pygfuse.ops.within_torch.intercepted import is_watched, of_no_own_class
 
@@ -58,6 +59,7 @@ class _HeadProducts(torch.autograd.Function):
         return x.view_as(x), *_products(x, vectors)
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, of_rows, *grads):
         x, *vectors = ctx.saved_tensors
         grads = [x.new_zeros(x.shape[:2]) if grad is None else grad for grad in grads]

@@ -15,6 +15,7 @@ from torch import Tensor
 from pygfuse._lib.functions import applied
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.ops.nodes.product_lines import ProductLines, contiguous, matrix
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.intercepted import is_intercepted
@@ -132,11 +133,12 @@ class _Maps(torch.autograd.Function):
         return maps_of_sums(bias is not None, root is not None)(x.contiguous(), own, weight, bias, root)
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad):
         x, own, weight, _, root = given = ctx.saved_tensors
         needed = ctx.needs_input_grad
         is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad)
-        if not is_plain or torch.is_grad_enabled() or torch.is_autocast_enabled(grad.device.type):
+        if not is_plain or torch.is_grad_enabled():
             return tuple(differentiable(_by_torch, given, grad, needed))
         return adjoint_of_maps(needed, False)(grad, x, own, weight, root)
 

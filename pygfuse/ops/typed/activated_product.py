@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pygfuse._lib.functions import applied
 from pygfuse._lib.row_products import ROWS_AT_ONCE
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
 from pygfuse.program.activation import Activation
 
@@ -47,6 +48,7 @@ class _ActivatedProduct(torch.autograd.Function):
         return out
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, first, second = ctx.saved_tensors
         needed = ctx.needs_input_grad[:3]

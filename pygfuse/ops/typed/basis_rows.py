@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.functions import applied
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
 
 # bytes of a block of all tables: it should stay in a core's cache
@@ -48,6 +49,7 @@ class _BasisRows(torch.autograd.Function):
         return out
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         coefficients, bases, kinds, places = ctx.saved_tensors
         if is_differentiated(grad):

@@ -16,6 +16,7 @@ from torch import Tensor
 from pygfuse._lib.functions import applied
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.graph.padded_types import PaddedGroup, PaddedTypes
+from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
 
 # blocks of at most so many rows and columns: up to so many of them together, one product with zeros around is faster
@@ -98,6 +99,7 @@ class _TypedProduct(torch.autograd.Function):
         return _product(x, weight, bias, rows)
 
     @staticmethod
+    @in_types_of_forward
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
         rows, needed = ctx.rows, ctx.needs_input_grad[:3]

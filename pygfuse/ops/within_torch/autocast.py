@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,6 +51,19 @@ def off_everywhere() -> Iterator[None]:
             if torch.is_autocast_enabled(kind):
                 blocks.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+def in_types_of_forward(backward: Callable) -> Callable:
+    """The ``backward`` of a function of autograd as it is without autocast, which may be on where it is called."""
+
+    @functools.wraps(backward)
+    def run(ctx: Any, *grads: Any) -> Any:
+        if not is_on_anywhere():
+            return backward(ctx, *grads)
+        with off_everywhere():
+            return backward(ctx, *grads)
+
+    return run
 
 
 def operands(given: Mapping[str, Tensor | Product], reduce: str) -> dict[str, Tensor | Product]:

@@ -82,6 +82,26 @@ def test_training_on_edges_that_were_met_in_inference_mode(layer):
     assert inputs['x'].grad is not None
 
 
+@pytest.mark.parametrize('is_forward_within', [True, False])
+@every
+def test_a_backward_pass_within_autocast(layer, is_forward_within):
+    """It computes in the types of the forward pass, whatever is on where it is called; PyG's does in narrow ones."""
+    conv, found = layer.fused(), []
+    leaves = {name: value.requires_grad_() for name, value in layer.inputs(RANDOM).items()}
+    for is_backward_within in (False, True):
+        with torch.autocast('cpu', torch.bfloat16, enabled=is_forward_within):
+            loss = conv(edge_index=RANDOM.edge_index, **leaves).float().square().sum()
+        with torch.autocast('cpu', torch.bfloat16, enabled=is_backward_within):
+            found.append(torch.autograd.grad(loss, [*leaves.values(), *conv.parameters()], allow_unused=True))
+    largest = max(float(one.abs().max()) for one in found[0] if one is not None)
+    for got, expected in zip(found[1], found[0], strict=True):
+        assert (got is None) == (expected is None)
+        if got is not None:
+            assert got.dtype is expected.dtype
+            # maps before and behind the walk are torch's
+            torch.testing.assert_close(got, expected, rtol=0.05, atol=0.02 * largest)
+
+
 @pytest.mark.slow
 @every
 def test_a_double_backward(layer):
