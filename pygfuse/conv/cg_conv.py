@@ -53,7 +53,7 @@ class CGConv(EachCopy, torch_geometric.nn.CGConv):
     propagate_type: ClassVar = {'x': PairTensor, 'edge_attr': OptTensor}
     spec = Spec(
         CRYSTAL, edge=EdgeFeatures('dim', required=True), in_channels='channels', maps=('lin_f', 'lin_s'),
-        parameter='lin_f', needs_targets=True, static=True, reorganised=True,
+        parameter='lin_f', needs_targets=True, static=True, reorganised=True, saves_rows=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None) -> Tensor:

@@ -73,7 +73,7 @@ class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
     """
 
     propagate_type: ClassVar = {'x': PairTensor}
-    spec = Spec(None, needs_targets=True, static=True, reorganised=True)
+    spec = Spec(None, needs_targets=True, static=True, reorganised=True, saves_rows=True)
     has_network = True
 
     def forward(self, x: Any, edge_index: Any) -> Tensor:

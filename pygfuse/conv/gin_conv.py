@@ -57,7 +57,7 @@ class GINConv(OverCopies, torch_geometric.nn.GINConv):
     propagate_type: ClassVar = {'x': OptPairTensor}
     spec = Spec(
         NEIGHBOURS, edge=EdgeWeight(WEIGHTED_NEIGHBOURS, of_sparse_tensor=False), static=True, matrix=True, hag=True,
-        autocast=True, sparse=True,
+        autocast=True, sparse=True, saves_rows=True,
     )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
@@ -73,7 +73,7 @@ class GINConv(OverCopies, torch_geometric.nn.GINConv):
         eps = None if target is None else self.eps
         itself = _number_of_times(eps, source) if target is source else None
         if target is None or itself is not None:
-            first, *others = _stages(self.nn)
+            first, *others = _stages(self._modules['nn'])
             return _through(others, mapped_sum_along(first, (source, None), edges, edges.form, itself=itself))
         return self.nn(sum_along(source, edges, edges.form) + _times_one_plus(eps, target))
 
@@ -179,7 +179,10 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_attr': OptTensor}
-    spec = Spec(GINE, edge=EdgeFeatures('edge_dim', 'lin', required=True), maps=('lin',), static=True, matrix=True)
+    spec = Spec(
+        GINE, edge=EdgeFeatures('edge_dim', 'lin', required=True), maps=('lin',), static=True, matrix=True,
+        saves_rows=True,
+    )  # fmt: skip
 
     def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``GINEConv.forward``."""

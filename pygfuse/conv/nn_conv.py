@@ -50,7 +50,7 @@ class NNConv(FilterConv, torch_geometric.nn.NNConv):
     """
 
     propagate_type: ClassVar = {'x': OptPairTensor, 'edge_attr': OptTensor}
-    spec = Spec(None, SUMS, edge=EdgeFeatures('nn', required=True), in_channels='in_channels')
+    spec = Spec(None, SUMS, edge=EdgeFeatures('nn', required=True), in_channels='in_channels', saves_rows=True)
 
     def forward(self, x: Any, edge_index: Any, edge_attr: OptTensor = None, size: Any = None) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``NNConv.forward``."""

@@ -7,18 +7,13 @@ import functools
 import types
 from collections.abc import Sequence
 
-from torch import Tensor
-
+from pygfuse._lib.names_written import ENDS, names_of, names_written
 from pygfuse.compiler.capture.names_in_code import codes_in
 
 # classes whose code is known to write into nothing that it hands on
 _KNOWN = ('torch', 'torch_geometric', 'pygfuse')
 # methods whose writes a capture sees
 _CAPTURED = ('message', 'aggregate', 'edge_update', 'message_and_aggregate')
-_LOADS, _STORES = ('LOAD_FAST', 'LOAD_DEREF'), ('STORE_FAST', 'STORE_DEREF')
-_OF_PARTS = 'STORE_SUBSCR', 'STORE_SLICE'
-# behind these, nothing is on the stack of what was read before
-_ENDS = (*_STORES, *_OF_PARTS, 'POP_TOP', 'RETURN', 'STORE_ATTR', 'UNPACK_SEQUENCE')
 
 
 def writes_into_given(kind: type) -> bool:
@@ -56,7 +51,7 @@ def _writes(kind: type, *methods: types.FunctionType) -> bool:
         given = set(code.co_varnames[2 : code.co_argcount]) if name == 'update' else set()
         for inner in codes_in(code):
             instructions = list(dis.get_instructions(inner))
-            if _written(instructions) & (given | _handed_on(instructions)):
+            if names_written(instructions) & (given | _handed_on(instructions)):
                 return True
     return False
 
@@ -66,34 +61,7 @@ def _handed_on(instructions: Sequence[dis.Instruction]) -> set[str]:
     found: set[str] = set()
     is_within = False
     for one in instructions:
-        is_within = (is_within or one.argval == 'propagate') and not one.opname.startswith(_ENDS)
+        is_within = (is_within or one.argval == 'propagate') and not one.opname.startswith(ENDS)
         if is_within:
-            found |= {*_names(one)}
+            found |= {*names_of(one)}
     return found
-
-
-def _written(instructions: Sequence[dis.Instruction]) -> set[str]:
-    """The names of what is written into: by an operator, by a method whose name ends so, or by an index."""
-    found: set[str] = set()
-    read: list[str] = []
-    for one, behind in zip(instructions, [*instructions[1:], None], strict=True):
-        is_operator = one.opname.startswith('INPLACE') or (one.opname == 'BINARY_OP' and one.argrepr.endswith('='))
-        if is_operator and behind is not None and behind.opname.startswith(_STORES):
-            found |= {*_names(behind, _STORES)[:1]}
-        if one.opname.startswith(('LOAD_ATTR', 'LOAD_METHOD')) and _is_write(one.argval):
-            found |= {*read[-1:]}
-        if one.opname in _OF_PARTS:
-            found |= {*read}
-        read = [] if one.opname.startswith(_ENDS) else [*read, *_names(one)]
-    return found
-
-
-def _is_write(name: str) -> bool:
-    return name.endswith('_') and not name.endswith('__') and hasattr(Tensor, name)
-
-
-def _names(one: dis.Instruction, kinds: tuple[str, ...] = _LOADS) -> Sequence[str]:
-    """The names of variables that an instruction reads, or stores; some of Python 3.13 have two."""
-    if not one.opname.startswith(kinds):
-        return ()
-    return one.argval if isinstance(one.argval, tuple) else (one.argval,)

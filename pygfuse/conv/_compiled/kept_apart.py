@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pygfuse._lib.callers import kept_from_callers
 from pygfuse.compiler.capture.writes_in_code import writes_into_given
 
 
 def kept_apart(conv: Any, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments of ``propagate`` for a layer whose code may write into them before backward reads them.
+    """The arguments of ``propagate`` for a layer whose code, or that around its call, may write into them before
+    backward reads them.
 
     Walks save rows of nodes, where PyG saves what its operators made of gathered ones.
 
@@ -23,8 +25,10 @@ def kept_apart(conv: Any, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     Returns:
         The same, or copies of floating tensors.
     """
-    if not torch.is_grad_enabled() or not writes_into_given(conv.plain):
+    if not torch.is_grad_enabled():
         return kwargs
+    if not writes_into_given(conv.plain):
+        return kept_from_callers(kwargs)
     return {name: _copied(item) for name, item in kwargs.items()}
 
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from pygfuse.conv._layer.checks import NodePair, check_rows, is_edge_index
+from pygfuse.conv._layer.checks import NodePair, check_rows, is_edge_index, is_sparse_tensor
+from pygfuse.conv._layer.spec import EdgeWeight
+from pygfuse.graph.adjacency import values_of
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops import Edges
@@ -31,6 +33,23 @@ class EdgeInput(NamedTuple):
     def times(self, weight: Tensor) -> Product:
         """The product with a weight ``[D, width]``, which is formed when a walk needs it."""
         return Product(self.values, weight, self.loops)
+
+
+def weight_of(spec: EdgeWeight, adjacency: Any, given: Tensor | None, multiplies: bool) -> Tensor | None:
+    """The weights of a call's edges: those that it brings, or the values of a matrix.
+
+    Args:
+        spec: What the layer takes.
+        adjacency: Any adjacency that PyG takes.
+        given: What the call brings.
+        multiplies: Whether PyG's layer multiplies with matrices (``fuse``).
+    """
+    if is_edge_index(adjacency):
+        return given
+    if not spec.of_sparse_tensor and (is_sparse_tensor(adjacency) or not multiplies):
+        # where PyG does not multiply with the matrix, such a layer's messages know no weights
+        return None
+    return values_of(adjacency) if multiplies or given is None else given
 
 
 def edges_of(

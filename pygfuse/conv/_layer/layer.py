@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
+from pygfuse._lib.callers import are_callers_writing, kept_from_callers
 from pygfuse._lib.hooks import some_parameter, width_of
 from pygfuse._lib.modes import modes
 from pygfuse._lib.note import Known
@@ -24,12 +25,10 @@ from pygfuse.conv._layer.checks import (
     check_tensors,
     checked_edge_attr,
     checked_edge_weight,
-    is_edge_index,
-    is_sparse_tensor,
     pair_of,
 )
 from pygfuse.conv._layer.density import note_density
-from pygfuse.conv._layer.edges import EdgeInput, edges_of
+from pygfuse.conv._layer.edges import EdgeInput, edges_of, weight_of
 from pygfuse.conv._layer.few_edges import OverFewEdges
 from pygfuse.conv._layer.hag import note_hag, usable_hag
 from pygfuse.conv._layer.in_place_of_pyg import InPlaceOfPyG
@@ -38,7 +37,6 @@ from pygfuse.conv._layer.repeated import Kind, is_like, kind_of
 from pygfuse.conv._layer.self_loops import loop_values
 from pygfuse.conv._layer.spec import AFTER_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.conv._layer.untraced import NOT_TRACED, WEIGHTS_NOT_TRACED, may_break
-from pygfuse.graph.adjacency import values_of
 from pygfuse.hag.hag import Hag
 from pygfuse.mapping.few_edges import SO_FEW_EDGES
 from pygfuse.ops import Edges, aggregate, aggregate_with_weights, new_seed
@@ -172,6 +170,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if compiles and self.are_few_compiled(edge_index):
             self.runs_fused(SO_FEW_EDGES)
             return self._by_pyg(x, edge_index, given)
+        if self.spec.saves_rows and not compiles and are_callers_writing():
+            x, *values = kept_from_callers({'x': x, **given}).values()
+            given = dict(zip(given, values, strict=True))
         adjacency = edge_index
         if given.get('size') is not None:
             given = self.without_size(x, given)
@@ -281,15 +282,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if inputs.edge is None and inputs.is_known and isinstance(spec, EdgeWeight):
             return None
         if isinstance(spec, EdgeWeight):
-            weight = inputs.edge
-            if not is_edge_index(adjacency):
-                # where PyG does not multiply with the matrix, such a layer's messages know no weights
-                drops = not spec.of_sparse_tensor and (is_sparse_tensor(adjacency) or not self.fuse)
-                if drops:
-                    weight = None
-                elif self.fuse or weight is None:
-                    weight = values_of(adjacency)
-            weight = checked_edge_weight(weight, edges)
+            weight = checked_edge_weight(weight_of(spec, adjacency, inputs.edge, self.fuse), edges)
             return None if weight is None else EdgeInput(as_features(weight, inputs.x[0]))
         width = self.edge_width(inputs.x)
         if not width:

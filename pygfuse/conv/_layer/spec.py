@@ -85,6 +85,7 @@ class Spec:
         node_dims: Values of ``node_dim`` that mean the nodes.
         sparse: Whether sparse features are mapped as they are (`pygfuse.transforms.ToSparseFeatures`).
         reorganised: Whether the fused form exists only because a linear map on edges was taken apart.
+        saves_rows: Whether rows of nodes are saved where PyG's layer saves none: callers may write into these.
 
     Example:
         >>> from pygfuse.program.library.neighbours import NEIGHBOURS
@@ -111,6 +112,7 @@ class Spec:
     node_dims: tuple[int, ...] = (0, -2)
     sparse: bool = False
     reorganised: bool = False
+    saves_rows: bool = False
 
     @property
     def any_bool_is_yes(self) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
+from pygfuse._lib.callers import kept_from_callers
 from pygfuse.compiler import Plan, Refused
 from pygfuse.compiler.forms.lowering import Walk
 from pygfuse.compiler.functions.scattering import NO_ROW_OF_EDGES
@@ -211,7 +212,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         reason = plan.why_not(edges, given)
         if reason is not None:
             return reason
-        given = _with_copies(given, captured)
+        given = kept_from_callers(_with_copies(given, captured))
         if captured.for_layers:
             # what is drawn for both is the same
             given = {**given, **{name: run.made(made) for name, made in captured.for_layers.items()}}

@@ -1,0 +1,147 @@
+"""Whether the code that calls a layer writes into what it gave, once the layer has run.
+
+``x += conv(x, edge_index)``, or ``x[mask] = ...`` behind a call: where PyG's layer saves what its operators made of
+gathered rows, that trains. Layers that save the rows themselves read copies then.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pygfuse._lib.names_written import names_written, with_other_names
+
+# code that is known
+_MOST_CODE = 4096
+# what runs between a module and a layer, and writes into neither's tensors
+_BETWEEN = tuple(os.path.dirname(os.path.abspath(one)) + os.sep for one in (torch.__file__, os.path.dirname(__file__)))
+
+
+class _Code(NamedTuple):
+    """What is known of code.
+
+    Attributes:
+        code: The code.
+        names: The names of variables that it writes into, and others of the same values.
+        is_within: Whether what calls it is looked at, too: it is a module's, or torch's.
+    """
+
+    code: types.CodeType
+    names: tuple[str, ...]
+    is_within: bool
+
+
+# by the code's id; codes hash all that they hold each time
+_known: dict[int, _Code] = {}
+
+
+def _known_of(code: types.CodeType) -> _Code:
+    known = _known.get(id(code))
+    if known is not None and known.code is code:
+        return known
+    is_between, names = code.co_filename.startswith(_BETWEEN), set()
+    if not is_between:
+        instructions = [one for one in dis.get_instructions(code) if one.opname != 'EXTENDED_ARG']
+        written = names_written(instructions)
+        names = with_other_names(written, instructions) if written else written
+    if len(_known) >= _MOST_CODE:
+        _known.clear()
+    found = _known[id(code)] = _Code(code, tuple(sorted(names)), is_between or code.co_varnames[:1] == ('self',))
+    return found
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        if value.layout is torch.strided:
+            yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors_in(part)
+
+
+def written_by_callers(values: Iterable[Any]) -> set[int]:
+    """The memory, by address, of those tensors that code around the call may write into by one of their names.
+
+    Looked at are the code that called and, as long as it is a module's, the code that called that.
+
+    Args:
+        values: Tensors, tuples of tensors, and anything else.
+
+    Example:
+        >>> import torch
+        >>> def layer(x):
+        ...     return written_by_callers([x])
+        >>> def written(x):
+        ...     found = layer(x)
+        ...     x += 1
+        ...     return found
+        >>> def kept(x):
+        ...     return layer(x)
+        >>> len(written(torch.ones(1))), len(kept(torch.ones(1)))
+        (1, 0)
+    """
+    found, memory = set(), {one.untyped_storage().data_ptr() for one in _tensors_in([*values])}
+    # of the function that asks
+    frame = _first_that_writes(sys._getframe(2))
+    while frame is not None:
+        _, names, is_within = _known_of(frame.f_code)
+        held = frame.f_locals
+        for name in names:
+            found |= memory & {one.untyped_storage().data_ptr() for one in _tensors_in(held.get(name))}
+        frame = _first_that_writes(frame.f_back) if is_within else None
+    return found
+
+
+def are_callers_writing() -> bool:
+    """Whether code around the function that asks writes into anything that has a name; found in a microsecond."""
+    return torch.is_grad_enabled() and _first_that_writes(sys._getframe(2)) is not None
+
+
+def _first_that_writes(frame: types.FrameType | None) -> types.FrameType | None:
+    """The first of a frame and those around it whose code writes into something."""
+    while frame is not None:
+        code = frame.f_code
+        known = _known.get(id(code))
+        if known is None or known[0] is not code:
+            known = _known_of(code)
+        _, names, is_within = known
+        if names:
+            return frame
+        if not is_within:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def kept_from_callers(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments, of those tensors that `written_by_callers` names copies where autograd saves what is computed.
+
+    Args:
+        given: Tensors, tuples of tensors, and anything else, by name. Tensors that are one tensor stay so.
+    """
+    if not are_callers_writing() or torch._C._are_functorch_transforms_active():
+        return given
+    memory = written_by_callers(given.values())
+    if not memory:
+        return given
+    copies: dict[int, Tensor] = {}
+
+    def kept(value: Any) -> Any:
+        if type(value) in (tuple, list):
+            return type(value)([kept(part) for part in value])
+        if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.is_floating_point():
+            return value
+        if value.untyped_storage().data_ptr() not in memory:
+            return value
+        if id(value) not in copies:
+            copies[id(value)] = value.clone()
+        return copies[id(value)]
+
+    return {name: kept(value) for name, value in given.items()}

@@ -1,0 +1,157 @@
+"""What callers write into, by the names in their code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pygfuse._lib import callers
+from pygfuse._lib.callers import kept_from_callers, written_by_callers
+
+
+def layer(*values):
+    return len(written_by_callers(values))
+
+
+def by_operator(x, mask):
+    found = layer(x)
+    x += 1
+    return found
+
+
+def by_method(x, mask):
+    found = layer(x)
+    x.mul_(2).relu_()
+    return found
+
+
+def by_index(x, mask):
+    found = layer(x)
+    x[mask] = 0
+    return found
+
+
+def by_slice(x, mask):
+    found = layer(x)
+    x[1:] = 0
+    return found
+
+
+def by_another_name(x, mask):
+    found = layer(x)
+    before = x
+    before += 1
+    return found
+
+
+def by_names_of_several(x, mask):
+    found, rest = layer(x), 2
+    before, other = x, rest
+    x = x[mask]
+    before[mask] = x * other
+    return found
+
+
+def by_a_view(x, mask):
+    part = x[:2]
+    found = layer(x)
+    part += 1
+    return found
+
+
+def in_a_tuple(x, mask):
+    pair = (x, x)
+    found = layer(pair)
+    pair[0][mask] = 0
+    return found
+
+
+class Inner(nn.Module):
+    def forward(self, x):
+        return layer(x)
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        out = self.inner(x)
+        x += 1
+        return out
+
+
+def by_a_module_around(x, mask):
+    return Residual()(x)
+
+
+def results_alone(x, mask):
+    out = x * layer(x)
+    out += x
+    out[mask] = 0
+    out.mul_(2)
+    return int(out.sum())
+
+
+def other_memory(x, mask):
+    copy = x.clone()
+    found = layer(x)
+    copy += 1
+    return found
+
+
+def counters(x, mask):
+    count, total = 0, []
+    for _ in range(2):
+        count += layer(x)
+        total += [count]
+    return count
+
+
+WRITTEN = [
+    by_operator, by_method, by_index, by_slice, by_another_name, by_names_of_several, by_a_view, in_a_tuple,
+    by_a_module_around,
+]  # fmt: skip
+KEPT = [results_alone, other_memory, counters]
+
+
+@pytest.mark.parametrize('function', WRITTEN, ids=lambda one: one.__name__)
+def test_what_is_written_into(function):
+    for _ in range(2):
+        assert function(torch.zeros(3), torch.tensor([True, False, True])) == 1
+
+
+@pytest.mark.parametrize('function', KEPT, ids=lambda one: one.__name__)
+def test_what_is_not(function):
+    for _ in range(2):
+        assert function(torch.zeros(3), torch.tensor([True, False, True])) == 0
+
+
+def test_copies_of_one_tensor_are_one_tensor():
+    def written(x, y):
+        given = kept_from_callers({'x': (x, x), 'y': y, 'count': 3, 'edge_index': x.long()})
+        x += 1
+        return given
+
+    x, y = torch.zeros(2, requires_grad=True) * 1.0, torch.ones(2)
+    given = written(x, y)
+    first, second = given['x']
+    assert first is second
+    assert first.grad_fn is not None
+    assert first.tolist() == [0.0, 0.0]
+    assert given['y'] is y
+    assert given['count'] == 3
+    with torch.no_grad():
+        assert written(x, y)['x'][0] is x
+
+
+def test_code_that_is_known_is_bounded(monkeypatch):
+    monkeypatch.setattr(callers, '_MOST_CODE', 3)
+    monkeypatch.setattr(callers, '_known', {})
+    for _ in range(8):
+        scope = {'layer': layer}
+        exec('def written(x):\n    found = layer(x)\n    x += 1\n    return found\n', scope)
+        assert scope['written'](torch.zeros(1)) == 1
+    assert len(callers._known) <= 3
