@@ -39,7 +39,7 @@ class Attention(nn.Module):
         self.lin, self.score, self.of_edges = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1), nn.Linear(OF_EDGES, WIDTH)
 
     def forward(self, x, edge_index, edge_attr):
-        edge_index, edge_attr = remove_self_loops(edge_index, edge_attr)
+        edge_index, edge_attr = remove_self_loops(edge_attr=edge_attr, edge_index=edge_index)
         edge_index, edge_attr = add_self_loops(edge_index, edge_attr, fill_value='mean', num_nodes=x.size(0))
         row, col = edge_index
         x = self.lin(x)

@@ -18,6 +18,15 @@ FUSED: dict[str, Callable] = {
     'method softmax': lambda x_j: x_j.softmax(-1),
     "names of NumPy's": lambda x_j: torch.cat([x_j, x_j.sum(axis=-1, keepdims=True)], axis=-1),
     "a stack by names of NumPy's": lambda x_j: torch.stack([x_j, x_j.sin()], axis=-1).mean(axis=-1),
+    'names of first arguments': lambda x_j: torch.relu(
+        input=torch.mul(input=x_j, other=torch.sum(input=x_j, dim=1)[:, None])
+    ),
+    'names of a choice': lambda x_j: torch.where(condition=x_j > 0, input=x_j, other=torch.pow(input=x_j, exponent=2)),
+    'names of tensors': lambda x_j: torch.cat(tensors=[x_j, torch.clamp(input=x_j, max=0.0)], dim=-1),
+    'a norm of linalg': lambda x_j: (
+        torch.linalg.norm(x_j, dim=-1, keepdim=True) * torch.linalg.norm(x_j, 1, -1)[:, None]
+    ),
+    'distances': lambda x_j: F.pairwise_distance(x_j, x_j.sin(), keepdim=True) * x_j,
     'log_softmax': lambda x_j: F.log_softmax(x_j, -1),
     'norm': lambda x_j: x_j.norm(dim=-1, keepdim=True) * x_j,
     'cosine similarity': lambda x_j: x_j * F.cosine_similarity(x_j, x_j.abs(), dim=-1)[:, None],
@@ -48,6 +57,7 @@ REFUSED: dict[str, Callable] = {
     'cosine similarity of other rows': lambda x_j: F.cosine_similarity(x_j, x_j[:, :1]).unsqueeze(-1),
     'zeros of another type': lambda x_j: x_j * torch.zeros_like(x_j, dtype=torch.float64).to(x_j.dtype),
     'truth of numbers': lambda x_j: torch.where(torch.logical_not(x_j), x_j, 2.0),
+    'a norm of matrices': lambda x_j: torch.linalg.norm(x_j.view(-1, 2, 3), dim=(1, 2))[:, None] * x_j,
     'sort': lambda x_j: x_j.sort(-1)[0],
     'rounded division': lambda x_j: torch.div(x_j, 2, rounding_mode='floor'),
 }

@@ -138,7 +138,11 @@ def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[N
 
     def on_device(made: Made) -> Any:
         example = made.examples[0]
-        return example.to(device) if isinstance(example, Tensor) else example
+        if not isinstance(example, Tensor):
+            return example
+        # numbers that name no nodes may be places in tables of any size
+        is_place = made.end is None and not made.is_whole and not example.is_floating_point()
+        return (torch.zeros_like(example) if is_place else example).to(device)
 
     with torch._C.DisableTorchFunction(), torch.no_grad():
         values = [torch.zeros((*rows_of[n.residency], *n.shape), dtype=n.dtype, device=device) for n in nodes]

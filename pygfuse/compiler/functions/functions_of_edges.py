@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +24,17 @@ _FUNCTIONS = (
 
 
 def _leaf(function: Callable) -> Callable:
-    """Such a function of what stands for edges."""
+    """Such a function of what stands for edges, its arguments by their places."""
+    names = [*inspect.signature(function).parameters]
 
     @functools.wraps(function)
     def record(*args: Any, **kwargs: Any) -> Any:
         if next(found_in(OfEdges, (args, kwargs)), None) is None:
             return function(*args, **kwargs)
+        for name in names[len(args) :]:
+            if name not in kwargs:
+                break
+            args = (*args, kwargs.pop(name))
         return recorded_of_edges(function, args, kwargs)
 
     return record

@@ -254,6 +254,18 @@ def _norm(x: Symbol, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtyp
     return made('norm', x, p=p, dim=_inner_dims(x, dim), keepdim=keepdim)
 
 
+@handler('linalg_norm')
+def _linalg_norm(x: Symbol, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Symbol:
+    if type(dim) is not int:
+        raise Refused('a norm of matrices')
+    return _norm(x, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+
+
+@handler('pairwise_distance')
+def _pairwise_distance(x: Symbol, y: Symbol, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Symbol:
+    return _norm(made('add', made('sub', x, y), eps), p, -1, keepdim)
+
+
 @handler('normalize')
 def _normalize(x: Symbol, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Symbol:
     return made('normalize', x, p=p, dim=inner_dim(x, dim), eps=eps)

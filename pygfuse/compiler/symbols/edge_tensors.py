@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.functions_by_name import by_names_of_torch
+from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
 
 # who records what is made of the edges of a module that is captured (`pygfuse.compiler.modules.remaking`)
 REMAKING: contextvars.ContextVar[Any] = contextvars.ContextVar('pygfuse_remaking', default=None)
@@ -81,7 +81,7 @@ class OfEdges(OfNumbers):
         if not all(issubclass(kind, OfEdges) for kind in types):
             # what stands for other values records it
             return NotImplemented
-        return recorded_of_edges(function, args, by_names_of_torch(kwargs))
+        return recorded_of_edges(function, *as_handlers_take(function, args, kwargs))
 
     def __float__(self) -> float:
         return float(self.item())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pygfuse.compiler.ir.operations import OPERATIONS
@@ -34,13 +34,27 @@ OF_DIMENSIONS: dict[str, tuple[int, str, Any]] = {
 BETWEEN = {'unsqueeze': (1, 'dim', None), 'stack': (1, 'dim', 0)}
 # names of NumPy's that torch's functions take, too
 _OF_NUMPY = {'axis': 'dim', 'keepdims': 'keepdim'}
+# torch's names of first arguments, and of those behind them
+_FIRST, _SECOND = ('condition', 'input', 'tensors', 'tensor'), ('other', 'mat2', 'exponent')
 
 
-def by_names_of_torch(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arguments of a function of torch under the names that handlers read.
+def as_handlers_take(function: Callable, args: tuple, kwargs: Mapping[str, Any] | None) -> tuple[tuple, dict[str, Any]]:
+    """Arguments of a function of torch as handlers take them: the first ones by their places, others by torch's names.
 
     Example:
-        >>> by_names_of_torch({'axis': 1})
-        {'dim': 1}
+        >>> import torch
+        >>> as_handlers_take(torch.sum, (), {'input': 1, 'axis': 1})
+        ((1,), {'dim': 1})
     """
-    return {_OF_NUMPY.get(name, name): value for name, value in (kwargs or {}).items()}
+    if not kwargs:
+        return args, {}
+    named = {_OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
+    for name in _FIRST:
+        if name in named:
+            args = (*args, named.pop(name))
+    before = 2 if function.__name__ == 'where' else 1
+    if len(args) == before and 'mat1' not in named:
+        for name in _SECOND:
+            if name in named:
+                args = (*args, named.pop(name))
+    return args, named

@@ -14,7 +14,7 @@ from pygfuse.compiler.ir.operations import OPERATIONS, piece_of
 from pygfuse.compiler.ir.values import SHARED, Node, found_in, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues
-from pygfuse.compiler.symbols.functions_by_name import by_names_of_torch
+from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, BY_ROWS, LIFTED, WITH_ROWS
 from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
 from pygfuse.compiler.symbols.random_functions import is_drawn
@@ -234,7 +234,7 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
     Raises:
         Refused: If no fused form of it is known.
     """
-    kwargs = by_names_of_torch(kwargs)
+    args, kwargs = as_handlers_take(function, args, kwargs)
     rearranged = next(found_in(Rearranged, (args, kwargs)), None)
     if rearranged is not None:
         return rearranged.record(function, args, kwargs)

@@ -99,6 +99,26 @@ class Paired(Wrapped):
         return torch.zeros_like(h).index_add(0, col, h[row].tanh() * x[col])
 
 
+class Table(pyg.MessagePassing):
+    """A row of a table for each edge, of which there are two."""
+
+    def __init__(self):
+        super().__init__(aggr='add')
+        self.table = nn.Embedding(2, WIDTH)
+
+    def forward(self, x, edge_index, edge_type):
+        return self.propagate(edge_index, x=x, rows=self.table(edge_type))
+
+    def message(self, x_j, rows):
+        return (x_j + rows).relu()
+
+
+class OfTable(Wrapped):
+    def forward(self, x, edge_index, edge_type):
+        h = self.layer(x, edge_index, edge_type)
+        return h + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]].tanh())
+
+
 class Sized(Wrapped):
     def forward(self, x, edge_index):
         h = self.layer(x, edge_index, size=(x.size(0), x.shape[0]))
@@ -114,17 +134,25 @@ OF_MADE_EDGES = {
     'updated': lambda: Updated(OfBoth()),
     'twofold': lambda: Twofold(OfBoth()),
     'paired': lambda: Paired(pyg.GINEConv(network(WIDTH), edge_dim=OF_EDGES)),
+    'table': lambda: OfTable(Table()),
     'sized': lambda: Sized(LAYERS['SAGEConv']()),
 }
 OF_SEVERAL = 'edge_index_2', 'edge_attr'
-GIVEN = {'undirected': ('edge_attr',), 'others': OF_SEVERAL, 'updated': ('edge_attr',), 'twofold': OF_SEVERAL}
+GIVEN = {
+    'undirected': ('edge_attr',),
+    'table': ('edge_type',),
+    'others': OF_SEVERAL,
+    'updated': ('edge_attr',),
+    'twofold': OF_SEVERAL,
+}
 
 
 @pytest.mark.parametrize('name', OF_MADE_EDGES)
 def test_layers_on_edges_that_are_made(name):
     torch.manual_seed(0)
     data = given()
-    assert_same(OF_MADE_EDGES[name](), of_module({**data, 'edge_index_2': data['others']}, *GIVEN.get(name, ())))
+    data |= {'edge_index_2': data['others'], 'edge_type': data['edge_type'] % 2}
+    assert_same(OF_MADE_EDGES[name](), of_module(data, *GIVEN.get(name, ())))
 
 
 def test_each_call_makes_them_of_its_own_edges():
