@@ -49,7 +49,7 @@ def by_names_of_several(x, mask):
     found, rest = layer(x), 2
     before, other = x, rest
     x = x[mask]
-    before[mask] = x * other
+    before[mask] = other
     return found
 
 
@@ -110,11 +110,24 @@ def counters(x, mask):
     return count
 
 
+def by_the_outermost(x, mask):
+    def within(y):
+        other = y.clone()
+        found = layer(y)
+        other += 1
+        return found
+
+    found = within(x)
+    x += 1
+    return found
+
+
 WRITTEN = [
     by_operator, by_method, by_index, by_slice, by_another_name, by_names_of_several, by_a_view, in_a_tuple,
     by_a_module_around,
 ]  # fmt: skip
-KEPT = [results_alone, other_memory, counters]
+# what is around a function that is no module's is not looked at: frames of a training loop have many names
+KEPT = [results_alone, other_memory, counters, by_the_outermost]
 
 
 @pytest.mark.parametrize('function', WRITTEN, ids=lambda one: one.__name__)

@@ -130,7 +130,7 @@ OF_TURNED = (
     ),
     Mutation(
         'names that are written into',
-        'compiler/capture/writes_in_code.py',
+        '_lib/names_written.py',
         'if one.opname in _OF_PARTS:',
         'if one.opname in ():',
         _KEPT,

@@ -110,8 +110,8 @@ OF_TYPES = (
     Mutation(
         'relations made in inference mode',
         'graph/relations.py',
-        'with torch.inference_mode(False):\n            types',
-        'if True:\n            types',
+        'with torch.inference_mode(False):\n                types',
+        'if True:\n                types',
         'tests/graph/test_relations.py',
     ),
     Mutation(
@@ -124,7 +124,7 @@ OF_TYPES = (
     Mutation(
         'the end at which relations meet nodes',
         'graph/relations.py',
-        'lambda: self._pairs(1 - self._of().target_row)',
+        'lambda: self._pairs(1 - self._graph.target_row)',
         'lambda: self._pairs(0)',
         f'{RGCN} -k flow',
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutations.in_adjacencies import OF_ADJACENCIES
+from tests.mutations.in_callers import OF_CALLERS
 from tests.mutations.in_code_of_others import OF_CODE_OF_OTHERS
 from tests.mutations.in_compilation import OF_COMPILATION
 from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
@@ -49,6 +50,7 @@ MUTATIONS = (
     *OF_COMPILED_CALLS,
     *OF_CODE_OF_OTHERS,
     *OF_MODULES,
+    *OF_CALLERS,
     *OF_COPIES,
     *OF_TURNED,
     *OF_EXTREMES_AND_NORMS,

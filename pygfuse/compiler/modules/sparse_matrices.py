@@ -22,7 +22,8 @@ from pygfuse.compiler.symbols.turned import Turned
 _PRODUCTS = 'matmul', 'mm', 'mv', 'spmm', '_sparse_mm', '__matmul__', 'smm'
 _SAME = 'coalesce', 'to_sparse', 'to_sparse_coo', 'to_sparse_csr'
 _TRANSPOSED = 't', 'transpose'
-_SUMS = 'sum', '_sparse_sum'
+# reductions of rows or columns, and what they are
+_REDUCTIONS = {'sum': 'sum', '_sparse_sum': 'sum', 'mean': 'mean', 'max': 'max', 'min': 'min'}
 _SCALED = 'mul', '__mul__', '__rmul__'
 
 
@@ -33,11 +34,11 @@ _MEANS = 'sum', 'add', 'mean'
 
 
 class SparseMatrix:
-    """A matrix with a number for each edge; where several edges have the same ends their numbers are added.
+    """A matrix with a number, or a row of numbers, for each edge; those of edges between the same ends are added.
 
     Args:
         rows, columns: The ends of the edges that are its rows and columns.
-        values: The numbers; None of a ``SparseTensor`` that has none.
+        values: The numbers, or rows of them, of which there are no products; None of a ``SparseTensor`` without any.
         kind: The class of what it stands for.
         edges: Both ends, where the matrix is an argument.
         is_coalesced: Whether each place has one entry at most.
@@ -101,6 +102,7 @@ class SparseMatrix:
             raise Refused('a product of a sparse matrix and of something that is no row of each node')
         message = recorded(torch.Tensor.index_select, (x, 0, self._columns))
         if self._numbers is not None:
+            self._check_numbers()
             if x.dtype != self._numbers.dtype:
                 raise Refused('a product of a sparse matrix and of something of another type')
             shape = (1,) * len(x.node.shape)
@@ -110,13 +112,15 @@ class SparseMatrix:
             REMAKING.get().fix_nodes()
         return found
 
-    def sums(self, dim: int) -> Symbol:
-        """The sum of each row, or of each column where they are summed along the first dimension."""
+    def reduced(self, dim: int, reduce: str = 'sum') -> Symbol:
+        """The sum of each row, or another reduction, or of each column where that is along the first dimension."""
         ends = self._columns if dim % 2 == 0 else self._rows
-        if self._numbers is None:
-            # as many as there are entries, which count as ones
-            return degree(ends, Rows(ends.rows))
-        return scatter(self._numbers, ends, 0, Rows(ends.rows))
+        if self._numbers is not None:
+            return scatter(self._numbers, ends, 0, Rows(ends.rows), reduce)
+        if reduce != 'sum':
+            raise Refused(f'{reduce} of a sparse matrix without numbers')
+        # as many as there are entries, which count as ones
+        return degree(ends, Rows(ends.rows))
 
     def scaled(self, factors: Any) -> SparseMatrix:
         """The same matrix with each row, ``[rows, 1]``, or each column, ``[1, columns]``, times a number.
@@ -129,9 +133,14 @@ class SparseMatrix:
         if not isinstance(of_nodes, Symbol) or of_nodes.rows not in OF_NODES or of_nodes.node.shape != (1,):
             raise Refused('a sparse matrix times something else than a number for each row or each column')
         ends = self._columns if is_of_columns else self._rows
+        self._check_numbers()
         own = recorded(torch.squeeze, (recorded(torch.Tensor.index_select, (of_nodes, 0, ends)), 1))
         numbers = own if self._numbers is None else recorded(torch.mul, (self._numbers, own))
         return SparseMatrix(self._rows, self._columns, numbers, self._kind)
+
+    def _check_numbers(self) -> None:
+        if self._numbers is not None and self._numbers.node.shape:
+            raise Refused('a product of a sparse matrix with several numbers for each edge')
 
     def _indices(self) -> EdgeIndexRows:
         """Rows and columns of the entries."""
@@ -210,8 +219,8 @@ def _of_matrix(name: str, args: tuple, kwargs: Mapping[str, Any]) -> Any:
         return matrix.same()
     if type(matrix) is SparseMatrix and name in _TRANSPOSED and not kwargs:
         return matrix.transposed()
-    if type(matrix) is SparseMatrix and name in _SUMS:
-        return _sums(*args, **kwargs)
+    if type(matrix) is SparseMatrix and name in _REDUCTIONS:
+        return _reduced(_REDUCTIONS[name], *args, **kwargs)
     if len(args) == 2 and name in _SCALED and not kwargs and SparseMatrix in map(type, args):
         matrix, factors = args if type(matrix) is SparseMatrix else args[::-1]
         if matrix._kind is SparseTensor:
@@ -243,11 +252,15 @@ class SparseSums:
         raise Refused(f'{function.__name__} of sums of a sparse matrix')
 
 
-def _sums(matrix: SparseMatrix, dim: Any = None) -> Symbol | SparseSums:
+def _reduced(reduce: str, matrix: SparseMatrix, dim: Any = None) -> Symbol | SparseSums:
+    is_sum, is_of_torch = reduce == 'sum', matrix._kind is torch.Tensor
     dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
     if type(dim) is not int or not -2 <= dim < 2:
-        raise Refused('a sum of a whole sparse matrix')
-    return SparseSums(matrix.sums(dim)) if matrix._kind is torch.Tensor else matrix.sums(dim)
+        raise Refused(f'{reduce} of a whole sparse matrix')
+    if is_of_torch and not is_sum:
+        raise Refused(f'{reduce} of a sparse matrix of torch')
+    found = matrix.reduced(dim, reduce)
+    return SparseSums(found) if is_of_torch else found
 
 
 def _product(matrix: SparseMatrix, x: Any, reduce: str = 'sum') -> Symbol:
@@ -269,14 +282,19 @@ def _sparse_coo_tensor(
     if dtype not in (None, values.dtype):
         raise Refused('a conversion to another type')
     rows, columns = indices
+    inner = tuple(values.node.shape)
+    if size is not None and inner:
+        if tuple(size[2:]) != inner:
+            raise Refused('a sparse matrix of another size than its values have')
+        size = size[:2]
     _check_size(rows, columns, size)
     return SparseMatrix(rows, columns, values)
 
 
 def _check_numbers(values: Any) -> None:
-    is_number = isinstance(values, Symbol) and values.rows == NUM_EDGES and not values.node.shape
-    if not is_number or not values.dtype.is_floating_point:
-        raise Refused('a sparse matrix without a floating number for each edge')
+    is_row = isinstance(values, Symbol) and values.rows == NUM_EDGES and len(values.node.shape) <= 1
+    if not is_row or values.is_stacked or not values.dtype.is_floating_point:
+        raise Refused('a sparse matrix of something else than floating numbers for each edge')
 
 
 def _check_size(rows: Place, columns: Place, size: Any) -> None:
@@ -329,7 +347,7 @@ def _of_torch_sparse() -> dict[Callable, Callable]:
         return {}
     named = {
         getattr(torch_sparse, name): functools.partial(_named, name, getattr(torch_sparse, name))
-        for name in ('sum', 'mul')
+        for name in ('sum', 'mean', 'max', 'min', 'mul')
     }
     return {torch_sparse.spmm: _spmm, torch_sparse.matmul: _of_matrix_of_torch_sparse, **named}
 

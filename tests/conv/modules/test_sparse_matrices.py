@@ -12,6 +12,7 @@ with contextlib.suppress(ImportError):
     import torch_sparse
     from torch_sparse import SparseTensor, spmm
 
+import pygfuse
 from tests.compiler.own_modules import NODES, WIDTH
 from tests.conv.modules.arguments import assert_same, given
 
@@ -117,7 +118,7 @@ def test_outputs_and_gradients_are_those_of_its_own_code():
     [
         (OfDense, 'to_dense of a sparse matrix'),
         (Unsized, 'a sparse matrix that does not say how many nodes there are'),
-        (Total, 'a sum of a whole sparse matrix'),
+        (Total, 'sum of a whole sparse matrix'),
         (SparseDegrees, 'coalesce of sums of a sparse matrix'),
     ],
 )
@@ -177,3 +178,63 @@ def test_a_matrix_times_a_matrix_is_for_its_own_code(needs_torch_sparse):
     arguments['edge_weight'] = arguments['edge_weight'][: arguments['edge_index'].shape[1]]
     reason = 'a sparse matrix times something else than a number for each row or each column'
     assert_same(ScaledByRowsOfFeatures(), arguments, reason)
+
+
+class OfRows(nn.Module):
+    """A row of numbers for each entry, reduced along one dimension: DIFUSCO's convolution and others of TSP."""
+
+    def __init__(self, reduce, dim):
+        super().__init__()
+        self.lin, self.reduce, self.dim = nn.Linear(WIDTH, WIDTH), reduce, dim
+
+    def rows(self, x, edge_index):
+        return self.lin(x[edge_index[0]]) * torch.sigmoid(x[edge_index[1]])
+
+    def forward(self, x, edge_index):
+        size = (x.size(0), x.size(0))
+        matrix = SparseTensor(row=edge_index[0], col=edge_index[1], value=self.rows(x, edge_index), sparse_sizes=size)
+        return getattr(torch_sparse, self.reduce)(matrix, dim=self.dim)
+
+
+class OfRowsOfTorch(OfRows):
+    """The same as older code makes it: graph substructure networks."""
+
+    def forward(self, x, edge_index):
+        rows = self.rows(x, edge_index)
+        size = torch.Size([x.size(0), x.size(0), rows.shape[1]])
+        return torch.sparse.sum(torch.sparse.FloatTensor(edge_index, rows, size), dim=self.dim).to_dense()
+
+
+class Entries(OfRowsOfTorch):
+    def forward(self, x, edge_index):
+        matrix = torch.sparse_coo_tensor(edge_index, x[edge_index[0]].tanh(), (x.size(0), x.size(0), WIDTH))
+        return matrix.coalesce().values().sum(dim=0) + x
+
+
+@pytest.mark.parametrize('dim', [0, 1])
+@pytest.mark.parametrize('reduce', ['sum', 'mean', 'max', 'min'])
+def test_rows_of_torch_sparse(reduce, dim, needs_torch_sparse):
+    data = given()
+    data['edge_index'] = torch.cat([data['edge_index'], data['edge_index'][:, :9]], dim=1) % (NODES - 3)
+    assert_same(OfRows(reduce, dim), {name: data[name] for name in ('x', 'edge_index')})
+
+
+@pytest.mark.parametrize('dim', [0, 1])
+def test_rows_of_torch(dim):
+    data = given()
+    # torch makes matrices of one type alone in this way
+    compiled, plain = pygfuse.compile(OfRowsOfTorch('sum', dim)), OfRowsOfTorch('sum', dim)
+    plain.load_state_dict(compiled.state_dict())
+    x = data['x'].requires_grad_()
+    found = [layer(x, data['edge_index']) for layer in (compiled, plain)]
+    gradients = [torch.autograd.grad(out.square().sum(), [x, layer.lin.weight]) for out, layer in
+                 zip(found, (compiled, plain), strict=True)]  # fmt: skip
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    assert compiled.note.reason is None
+
+
+def test_entries_that_are_rows_are_for_its_own_code():
+    data = given()
+    reason = 'it reads the entries of a sparse matrix'
+    assert_same(Entries('sum', 0), {name: data[name] for name in ('x', 'edge_index')}, reason)
