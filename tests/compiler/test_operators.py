@@ -27,6 +27,7 @@ FUSED: dict[str, Callable] = {
         torch.linalg.norm(x_j, dim=-1, keepdim=True) * torch.linalg.norm(x_j, 1, -1)[:, None]
     ),
     'distances': lambda x_j: F.pairwise_distance(x_j, x_j.sin(), keepdim=True) * x_j,
+    'the kind of its device': lambda x_j: x_j.sin() if x_j.device.type == 'cpu' and not x_j.is_cuda else x_j,
     'log_softmax': lambda x_j: F.log_softmax(x_j, -1),
     'norm': lambda x_j: x_j.norm(dim=-1, keepdim=True) * x_j,
     'cosine similarity': lambda x_j: x_j * F.cosine_similarity(x_j, x_j.abs(), dim=-1)[:, None],

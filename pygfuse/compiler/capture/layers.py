@@ -33,7 +33,7 @@ from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current
-from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol
+from pygfuse.compiler.symbols.symbol import HANDLERS, Recorded, Symbol
 from pygfuse.ops.within_torch.autocast import off_everywhere
 
 
@@ -194,7 +194,9 @@ def capture(conv: Module, given: Mapping[str, Any], guards: Guards | None = None
         out = watched.message(**_arguments(message, given, symbols))
         # several values are for an ``aggregate`` of the layer's own
         if not isinstance(out, (Symbol, tuple)):
-            raise Refused(f'message returns a {type(out).__name__}')
+            is_turned = isinstance(out, Recorded)
+            said = 'values whose first dimension is not that of edges' if is_turned else f'a {type(out).__name__}'
+            raise Refused(f'message returns {said}')
         return watched.aggregate(out, **_arguments(aggregate, given, symbols))
 
     return captured(run, conv, guards, device_of(given))

@@ -37,6 +37,8 @@ _PASSING = {
     'is_autocast_enabled', 'is_grad_enabled', 'is_inference_mode_enabled', 'locals', 'manual_seed', 'open', 'print',
     'random', 'set_default_dtype', 'set_num_threads', 'type', 'vars', '__class__', '__dict__', '__import__',
 }  # fmt: skip
+# of these, names of builtins: attributes of that name, as a device's type, are others
+_BUILTINS = {'breakpoint', 'dir', 'globals', 'input', 'locals', 'open', 'print', 'type', 'vars'}
 
 # flags of code that goes on later
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -274,7 +276,8 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
             # no error where it is in a branch that is not taken
             continue
         is_read = name.startswith(('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'IMPORT_'))
-        if is_read and isinstance(said, str) and said.rpartition('.')[2] in _PASSING:
+        is_attribute = name.startswith(('LOAD_ATTR', 'LOAD_METHOD')) and said in _BUILTINS
+        if is_read and not is_attribute and isinstance(said, str) and said.rpartition('.')[2] in _PASSING:
             raise Refused(f'it reads {said}, which cannot be guarded')
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -318,6 +318,8 @@ class Watched:
         if isinstance(found, types.MethodType) and isinstance(found.__self__, Module):
             guards.add(module, name, found)
             return method_of(guards.watched(found.__self__), found.__func__, guards)
+        if isinstance(module, torch.nn.RNNBase):
+            raise Refused(f'{type(module).__name__} has no fused form')
         raise Refused(f'it reads {name} of the layer, a {type(found).__name__}')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -60,6 +60,8 @@ class Recorded(OfValues):
             raise AttributeError(name)
         if name == 'mT' or (name == 'T' and self.dim() == 2):
             return recorded(torch.transpose, (self, -1, -2))
+        if name in ('is_cpu', 'is_cuda'):
+            return DEVICE.get().type == name[3:]
         function = getattr(Tensor, name)
         if not callable(function):
             raise Refused(f'it reads .{name} of a value')
