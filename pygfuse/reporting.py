@@ -46,6 +46,11 @@ class Row:
     density: float | None = None
 
     @property
+    def where(self) -> str | None:
+        """The file and line of what has no fused form, where that is somebody's code."""
+        return getattr(self.why_not, 'where', None)
+
+    @property
     def advice(self) -> str | None:
         """What would let the layer run fused, or take less."""
         if self.why_not is not None:
@@ -113,9 +118,15 @@ def _html_row(kind: str, cells: Iterable[str]) -> str:
     return f'<tr>{"".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells)}</tr>'
 
 
+def _with_place(reason: str | None) -> str | None:
+    """A reason, and the line of code that it is about."""
+    where = getattr(reason, 'where', None)
+    return reason if where is None else f'{reason} ({where})'
+
+
 def _verdict(row: Row) -> str:
     if row.why_not is not None:
-        return NOT_YET if row.why_not == NOT_YET else f'no: {row.why_not}'
+        return NOT_YET if row.why_not == NOT_YET else f'no: {_with_place(row.why_not)}'
     said = 'yes'
     if row.hag is not None:
         said = 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
@@ -135,10 +146,11 @@ def report(model: torch.nn.Module) -> Report:
 
     Returns:
         The table, which shows itself: as text where it is printed or ends a console's line, as a table in a notebook.
-        Its rows have ``layer``, ``module``, ``why_not``, ``advice``, ``hag``, ``backward`` (how many rows of the
-        gradient were active in the last backward pass, and how many edges were walked), ``forward`` (how many rows and
-        edges the last forward pass computed within `pygfuse.active`) and ``density`` (which share of the features was
-        not zero, where they are many, dense and mostly zero).
+        Its rows have ``layer``, ``module``, ``why_not``, ``where`` (the file and line that have no fused form, of one's
+        own code), ``advice``, ``hag``, ``backward`` (how many rows of the gradient were active in the last backward
+        pass, and how many edges were walked), ``forward`` (how many rows and edges the last forward pass computed
+        within `pygfuse.active`) and ``density`` (which share of the features was not zero, where they are many, dense
+        and mostly zero).
 
     Raises:
         TypeError: If `model` is no module.
@@ -193,7 +205,7 @@ class Explanation:
     why_not: str | None = None
 
     def __str__(self) -> str:
-        return '\n\n'.join(self.plans) if self.plans else f'no plan: {self.why_not}'
+        return '\n\n'.join(self.plans) if self.plans else f'no plan: {_with_place(self.why_not)}'
 
     def __repr__(self) -> str:
         return str(self)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from torch_geometric.data import Data
 
 import pygfuse
 from pygfuse.conv import GATConv
+from pygfuse.reporting import Report, Row
 from pygfuse.transforms import ToSparseFeatures
 from tests.support.parity import GRAPHS
 from tests.support.reports import OwnConv, report_of
@@ -162,3 +164,39 @@ def test_of_other_features_nothing_is_told(case):
     assert row.why_not is None
     assert row.density is None
     assert 'what would help' not in text
+
+
+class Sorted(pyg.MessagePassing):
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j):
+        return self.best(x_j)
+
+    def best(self, x_j):
+        return x_j.sort(-1)[0]
+
+
+class ByValues(nn.Module):
+    def forward(self, x, edge_index):
+        degree = torch.zeros(x.size(0)).index_add(0, edge_index[1], torch.ones(edge_index.size(1)))
+        degree[degree < 0.5] += 1.0
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]) / degree[:, None]
+
+
+@pytest.mark.parametrize(('kind', 'text'), [(Sorted, 'x_j.sort(-1)[0]'), (ByValues, 'degree[degree < 0.5] += 1.0')])
+def test_the_line_that_has_no_fused_form(kind, text):
+    layer = pygfuse.compile(kind())
+    layer(torch.randn(9, 4), torch.randint(9, (2, 30)))
+    lines = inspect.getsource(inspect.getmodule(kind)).splitlines()
+    place = f'test_reporting.py, line {next(k for k, line in enumerate(lines, 1) if line.strip().endswith(text))}'
+    (row,) = pygfuse.report(nn.Sequential(layer))
+    assert row.where == place
+    assert f'no: {row.why_not} ({place})' in str(pygfuse.report(nn.Sequential(layer)))
+    assert f'{row.why_not} ({place})' in str(pygfuse.explain(layer))
+
+
+def test_reasons_of_no_line():
+    row = Row('conv', 'GCNConv(1, 1)', 'a hook is registered on lin')
+    assert row.where is None
+    assert 'registered on lin\n' in str(Report((row,)))

@@ -7,7 +7,7 @@ operators of torch on nodes (`plan/`). What has no fused form is `Refused`, with
 
 from pygfuse.compiler.capture.layers import Captured, Given, Several
 from pygfuse.compiler.plan.plan import Plan
-from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.refusal import Reason, Refused
 from pygfuse.compiler.symbols.places import EdgeIndexRows, rows_of
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     'EdgeIndexRows',
     'Given',
     'Plan',
+    'Reason',
     'Refused',
     'Several',
     'rows_of',

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
-from pygfuse.compiler import Captured, Given, Plan, Refused
+from pygfuse.compiler import Captured, Given, Plan, Reason, Refused
 from pygfuse.compiler.capture.watch import Guards
 from pygfuse.compiler.modules.models import capture_edge_model, capture_node_model
 from pygfuse.compiler.symbols.places import BY_OTHERS
@@ -135,7 +135,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         try:
             call, plan = self._call_and_plan(name, given, edge_index)
         except Refused as refusal:
-            plan = str(refusal)
+            plan = Reason.of(refusal)
         if isinstance(plan, Plan) and call.edges.num_edges < (fewest := _fewest_edges(plan, edge_index.device)):
             self._few = {**(self._few or {}), model: Few.of_edges(fewest, edge_index.device, plan.why_few)}
             plan = plan.why_few
@@ -171,7 +171,7 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
                 return plan
             return known_as(TracedCall.of(plan, self, _arguments_of(given), found.edges.flow))
         except (Refused, ValueError) as refusal:
-            return str(refusal)
+            return Reason.of(refusal)
 
     def _call_and_plan(self, name: str, given: dict[str, Any], edge_index: Any) -> tuple[Call, Plan | str]:
         """The call of a model, whose targets are those nodes to which it reduces, and its plan.

@@ -12,7 +12,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing, PNAConv
 
 from pygfuse._lib.written_by_pyg import function_of, is_template
-from pygfuse.compiler import Plan, Refused
+from pygfuse.compiler import Plan, Reason, Refused
 from pygfuse.compiler.capture.layers import capture, capture_edge_update
 from pygfuse.compiler.capture.watch import Guards
 from pygfuse.conv._compiled.call import Call, collected, takes_weights
@@ -152,7 +152,7 @@ class CompiledConv(TracedByTorch, Planned):
             call = collected(self, adjacency, size, kwargs, of_edges)
             return call, self.plan_of_call(call, of_edges)
         except Refused as refusal:
-            return None, str(refusal)
+            return None, Reason.of(refusal)
 
     def plan_of_call(self, call: Call, of_edges: bool = False) -> Plan | str:
         """The plan of a call, or why there is none.

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler import Captured, Given, Plan, Refused
+from pygfuse.compiler import Captured, Given, Plan, Reason, Refused
 from pygfuse.compiler.capture.layers import device_of
 from pygfuse.compiler.capture.watch import Guards
 from pygfuse.compiler.made_edges.remade import Run
@@ -39,7 +39,7 @@ def planned(
     try:
         plan = Plan.of(capture(guards))
     except Refused as refusal:
-        plan = str(refusal)
+        plan = Reason.of(refusal)
     known.setdefault(key, []).append((guards, plan))
     return plan
 

@@ -14,7 +14,7 @@ from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.callers import kept_from_callers
-from pygfuse.compiler import Plan, Refused
+from pygfuse.compiler import Plan, Reason, Refused
 from pygfuse.compiler.forms.lowering import Walk
 from pygfuse.compiler.functions.scattering import NO_ROW_OF_EDGES
 from pygfuse.compiler.modules.captured_module import OF_MODULE, CapturedModule, capture_module
@@ -119,7 +119,7 @@ class CompiledModule(ModuleTracedByTorch, Planned):
         try:
             return self._run_call(*self._call_and_plan(args, kwargs))
         except Refused as refusal:
-            return str(refusal)
+            return Reason.of(refusal)
 
     def _call_and_plan(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[ModuleCall, Plan | str]:
         """A call, its objects with no more than what the module reads of them, and its plan."""
