@@ -168,10 +168,11 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         try:
             found, plan = self._call_and_plan(name, {**dict.fromkeys(_RESIDENCIES), **given}, edges)
             if isinstance(plan, str):
-                return plan
+                # torch takes no constant of another class
+                return str(plan)
             return known_as(TracedCall.of(plan, self, _arguments_of(given), found.edges.flow))
         except (Refused, ValueError) as refusal:
-            return Reason.of(refusal)
+            return str(refusal)
 
     def _call_and_plan(self, name: str, given: dict[str, Any], edge_index: Any) -> tuple[Call, Plan | str]:
         """The call of a model, whose targets are those nodes to which it reduces, and its plan.

@@ -154,7 +154,8 @@ def _of_example(module: Module, template: Any, edges: Made | None, nodes: list[N
                 part._forward_pre_hooks.clear()
             return tuple([_called(layer.train(mode), template, made, values) for mode in (False, True)])
         except Exception as error:
-            raise Refused(f'{type(module).__name__} of a few nodes: {type(error).__name__}: {error}') from error
+            said = f'{type(error).__name__}: {error}'
+            raise Refused(f'a trial of {type(module).__name__} along a few edges raised {said}') from error
 
 
 def _rows_of(edges: Made | None) -> dict[str, tuple[int, ...]]:

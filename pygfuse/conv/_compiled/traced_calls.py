@@ -188,7 +188,8 @@ class TracedByTorch:
         except (Refused, ValueError) as refusal:
             return str(refusal)
         if isinstance(plan, str):
-            return plan
+            # torch takes no constant of another class
+            return str(plan)
         try:
             arguments = KnownArguments.of(self, example, kwargs)
             return NOT_TRACED if arguments is None else known_as(TracedCall.of(plan, self, arguments))

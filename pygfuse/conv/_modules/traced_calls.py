@@ -198,7 +198,8 @@ class ModuleTracedByTorch:
         except (Refused, ValueError) as refusal:
             return str(refusal)
         if isinstance(plan, str):
-            return plan
+            # torch takes no constant of another class
+            return str(plan)
         try:
             return known_as(TracedModule(self._traced(plan, example), plan.captured.returned))
         except Refused as refusal:
