@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pygfuse._lib.names_written import names_written, with_other_names
+from pygfuse._lib.names_written import loops_in, names_written, with_other_names
 
 # code that is known
 _MOST_CODE = 4096
@@ -29,13 +29,24 @@ class _Code(NamedTuple):
 
     Attributes:
         code: The code.
-        names: The names of variables that it writes into, and others of the same values.
+        names: The names of variables that it writes into, and others of the same values, and where it writes.
+        loops: Where its loops begin and end.
         is_within: Whether what calls it is looked at, too: it is a module's, or torch's.
     """
 
     code: types.CodeType
-    names: tuple[str, ...]
+    names: Mapping[str, set[int]]
+    loops: tuple[tuple[int, int], ...]
     is_within: bool
+
+    def written_behind(self, place: int) -> Iterator[str]:
+        """The names that it writes into once it has come to a place."""
+        for name, places in self.names.items():
+            if any(one > place or self._comes_again(one, place) for one in places):
+                yield name
+
+    def _comes_again(self, place: int, behind: int) -> bool:
+        return any(begin <= place and end >= behind for begin, end in self.loops)
 
 
 # by the code's id; codes hash all that they hold each time
@@ -46,14 +57,14 @@ def _known_of(code: types.CodeType) -> _Code:
     known = _known.get(id(code))
     if known is not None and known.code is code:
         return known
-    is_between, names = code.co_filename.startswith(_BETWEEN), set()
+    is_between, names, loops = code.co_filename.startswith(_BETWEEN), {}, ()
     if not is_between:
         instructions = [one for one in dis.get_instructions(code) if one.opname != 'EXTENDED_ARG']
-        written = names_written(instructions)
-        names = with_other_names(written, instructions) if written else written
+        names = with_other_names(names_written(instructions), instructions)
+        loops = loops_in(instructions)
     if len(_known) >= _MOST_CODE:
         _known.clear()
-    found = _known[id(code)] = _Code(code, tuple(sorted(names)), is_between or code.co_varnames[:1] == ('self',))
+    found = _known[id(code)] = _Code(code, names, loops, is_between or code.co_varnames[:1] == ('self',))
     return found
 
 
@@ -91,11 +102,10 @@ def written_by_callers(values: Iterable[Any]) -> set[int]:
     # of the function that asks
     frame = _first_that_writes(sys._getframe(2))
     while frame is not None:
-        _, names, is_within = _known_of(frame.f_code)
-        held = frame.f_locals
-        for name in names:
+        known, held = _known_of(frame.f_code), frame.f_locals
+        for name in known.written_behind(frame.f_lasti):
             found |= memory & {one.untyped_storage().data_ptr() for one in _tensors_in(held.get(name))}
-        frame = _first_that_writes(frame.f_back) if is_within else None
+        frame = _first_that_writes(frame.f_back) if known.is_within else None
     return found
 
 
@@ -111,7 +121,7 @@ def _first_that_writes(frame: types.FrameType | None) -> types.FrameType | None:
         known = _known.get(id(code))
         if known is None or known[0] is not code:
             known = _known_of(code)
-        _, names, is_within = known
+        _, names, _, is_within = known
         if names:
             return frame
         if not is_within:

@@ -122,12 +122,41 @@ def by_the_outermost(x, mask):
     return found
 
 
+def before(x, mask):
+    x += 1
+    x[mask] = 0
+    x.mul_(2)
+    return layer(x)
+
+
+def in_a_loop(x, mask):
+    found = 0
+    for _ in range(2):
+        if found:
+            x += 1
+        found = layer(x)
+    return found
+
+
+def in_a_loop_before(x, mask):
+    for _ in range(2):
+        x += 1
+    return layer(x)
+
+
+def in_a_loop_behind(x, mask):
+    found = layer(x)
+    while found and bool(x.sum() < 3):
+        x[mask] += 1
+    return found
+
+
 WRITTEN = [
     by_operator, by_method, by_index, by_slice, by_another_name, by_names_of_several, by_a_view, in_a_tuple,
-    by_a_module_around,
+    by_a_module_around, in_a_loop, in_a_loop_behind,
 ]  # fmt: skip
 # what is around a function that is no module's is not looked at: frames of a training loop have many names
-KEPT = [results_alone, other_memory, counters, by_the_outermost]
+KEPT = [results_alone, other_memory, counters, by_the_outermost, before, in_a_loop_before]
 
 
 @pytest.mark.parametrize('function', WRITTEN, ids=lambda one: one.__name__)

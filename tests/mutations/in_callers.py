@@ -12,8 +12,8 @@ OF_CALLERS = (
     Mutation(
         'other names of what is written into',
         '_lib/callers.py',
-        'with_other_names(written, instructions) if written else written',
-        'written',
+        'with_other_names(names_written(instructions), instructions)',
+        'names_written(instructions)',
         f'{CALLERS} -k name',
     ),
     Mutation(
@@ -33,9 +33,23 @@ OF_CALLERS = (
     Mutation(
         'code that ends the look',
         '_lib/callers.py',
-        'frame = _first_that_writes(frame.f_back) if is_within else None',
+        'frame = _first_that_writes(frame.f_back) if known.is_within else None',
         'frame = _first_that_writes(frame.f_back)',
         f'{CALLERS} -k outermost',
+    ),
+    Mutation(
+        'what was written before a call',
+        '_lib/callers.py',
+        'if any(one > place or',
+        'if any(True or',
+        f'{CALLERS} -k before',
+    ),
+    Mutation(
+        'loops that come to a write again',
+        '_lib/callers.py',
+        'begin <= place and end >= behind for',
+        'False for',
+        f'{CALLERS} -k loop',
     ),
     Mutation(
         'memory in tuples',

@@ -51,7 +51,7 @@ def _writes(kind: type, *methods: types.FunctionType) -> bool:
         given = set(code.co_varnames[2 : code.co_argcount]) if name == 'update' else set()
         for inner in codes_in(code):
             instructions = list(dis.get_instructions(inner))
-            if names_written(instructions) & (given | _handed_on(instructions)):
+            if names_written(instructions).keys() & (given | _handed_on(instructions)):
                 return True
     return False
 
