@@ -7,19 +7,24 @@ gathered rows, that trains. Layers that save the rows themselves read copies the
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from pygfuse._lib.names_written import loops_in, names_written, with_other_names
 
 # code that is known
 _MOST_CODE = 4096
+_KEEPS_LOCALS = sys.version_info < (3, 13)
+# references: the frame's, the name's here, and the argument's that counts them
+_OF_FRAME_AND_HERE = 3
 # what runs between a module and a layer, and writes into neither's tensors
 _BETWEEN = tuple(os.path.dirname(os.path.abspath(one)) + os.sep for one in (torch.__file__, os.path.dirname(__file__)))
 
@@ -69,9 +74,9 @@ def _known_of(code: types.CodeType) -> _Code:
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        if value.layout is torch.strided:
-            yield value
+    # classes that wrap others have no memory of their own
+    if type(value) in (Tensor, Parameter) and value.layout is torch.strided:
+        yield value
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from _tensors_in(part)
@@ -102,10 +107,22 @@ def written_by_callers(values: Iterable[Any]) -> set[int]:
     # of the function that asks
     frame = _first_that_writes(sys._getframe(2))
     while frame is not None:
-        known, held = _known_of(frame.f_code), frame.f_locals
-        for name in known.written_behind(frame.f_lasti):
-            found |= memory & {one.untyped_storage().data_ptr() for one in _tensors_in(held.get(name))}
+        known = _known_of(frame.f_code)
+        names = [*known.written_behind(frame.f_lasti)]
+        for value in _values_of(frame, names) if names else ():
+            found |= memory & {one.untyped_storage().data_ptr() for one in _tensors_in(value)}
         frame = _first_that_writes(frame.f_back) if known.is_within else None
+    return found
+
+
+def _values_of(frame: types.FrameType, names: Sequence[str]) -> list[Any]:
+    """What variables of code that runs have."""
+    held = frame.f_locals
+    found = [held.get(name) for name in names]
+    # up to Python 3.12 a function's frame keeps what it has given, and with it tensors of variables that are others by
+    # now; who called `locals` has it, too
+    if _KEEPS_LOCALS and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(held) <= _OF_FRAME_AND_HERE:
+        held.clear()
     return found
 
 
@@ -146,9 +163,8 @@ def kept_from_callers(given: Mapping[str, Any]) -> Mapping[str, Any]:
     def kept(value: Any) -> Any:
         if type(value) in (tuple, list):
             return type(value)([kept(part) for part in value])
-        if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.is_floating_point():
-            return value
-        if value.untyped_storage().data_ptr() not in memory:
+        is_written = any(one.untyped_storage().data_ptr() in memory for one in _tensors_in(value))
+        if not is_written or not value.is_floating_point():
             return value
         if id(value) not in copies:
             copies[id(value)] = value.clone()

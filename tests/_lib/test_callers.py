@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
+from torch_geometric import EdgeIndex
 
 from pygfuse._lib import callers
 from pygfuse._lib.callers import kept_from_callers, written_by_callers
@@ -187,6 +190,34 @@ def test_copies_of_one_tensor_are_one_tensor():
     assert given['count'] == 3
     with torch.no_grad():
         assert written(x, y)['x'][0] is x
+
+
+def test_classes_that_wrap_tensors_are_left_alone():
+    def written(x, edge_index):
+        given = kept_from_callers({'x': x, 'edge_index': edge_index})
+        x += 1
+        edge_index[0, 0] = 0
+        return given
+
+    edge_index = EdgeIndex([[0, 1], [1, 0]])
+    given = written(torch.zeros(2), edge_index)
+    assert given['edge_index'] is edge_index
+    assert given['x'].tolist() == [0.0, 0.0]
+
+
+def test_a_look_keeps_nothing_alive_and_leaves_what_others_hold():
+    def written(x, holds):
+        before = torch.zeros(3)
+        alive, held = weakref.ref(before), locals() if holds else None
+        found = layer(x)
+        del before
+        x += 1
+        return found, alive() is not None, held
+
+    assert written(torch.zeros(3), False) == (1, False, None)
+    found, is_alive, held = written(torch.zeros(3), True)
+    assert (found, is_alive) == (1, True)
+    assert held['holds'] is True
 
 
 def test_code_that_is_known_is_bounded(monkeypatch):
