@@ -20,8 +20,8 @@ from torch.nn import Parameter
 
 from pygfuse._lib.names_written import loops_in, names_written, with_other_names
 
-# code that is known
-_MOST_CODE = 4096
+# code that is known, and frames that are looked at: those of modules within modules, and not all of a trainer's
+_MOST_CODE, _MOST_FRAMES = 4096, 32
 _KEEPS_LOCALS = sys.version_info < (3, 13)
 # references: the frame's, the name's here, and the argument's that counts them
 _OF_FRAME_AND_HERE = 3
@@ -58,10 +58,8 @@ class _Code(NamedTuple):
 _known: dict[int, _Code] = {}
 
 
-def _known_of(code: types.CodeType) -> _Code:
-    known = _known.get(id(code))
-    if known is not None and known.code is code:
-        return known
+def _read(code: types.CodeType) -> _Code:
+    """What code says, which is known from then on."""
     is_between, names, loops = code.co_filename.startswith(_BETWEEN), {}, ()
     if not is_between:
         instructions = [one for one in dis.get_instructions(code) if one.opname != 'EXTENDED_ARG']
@@ -105,13 +103,10 @@ def written_by_callers(values: Iterable[Any]) -> set[int]:
     """
     found, memory = set(), {one.untyped_storage().data_ptr() for one in _tensors_in([*values])}
     # of the function that asks
-    frame = _first_that_writes(sys._getframe(2))
-    while frame is not None:
-        known = _known_of(frame.f_code)
+    for frame, known in _writing(sys._getframe(2)):
         names = [*known.written_behind(frame.f_lasti)]
         for value in _values_of(frame, names) if names else ():
             found |= memory & {one.untyped_storage().data_ptr() for one in _tensors_in(value)}
-        frame = _first_that_writes(frame.f_back) if known.is_within else None
     return found
 
 
@@ -128,23 +123,22 @@ def _values_of(frame: types.FrameType, names: Sequence[str]) -> list[Any]:
 
 def are_callers_writing() -> bool:
     """Whether code around the function that asks writes into anything that has a name; found in a microsecond."""
-    return torch.is_grad_enabled() and _first_that_writes(sys._getframe(2)) is not None
+    return torch.is_grad_enabled() and next(_writing(sys._getframe(2)), None) is not None
 
 
-def _first_that_writes(frame: types.FrameType | None) -> types.FrameType | None:
-    """The first of a frame and those around it whose code writes into something."""
-    while frame is not None:
+def _writing(frame: types.FrameType) -> Iterator[tuple[types.FrameType, _Code]]:
+    """A frame and those around it, as far as they are looked at, whose code writes into something."""
+    for _ in range(_MOST_FRAMES):
         code = frame.f_code
         known = _known.get(id(code))
         if known is None or known[0] is not code:
-            known = _known_of(code)
+            known = _read(code)
         _, names, _, is_within = known
         if names:
-            return frame
-        if not is_within:
-            return None
+            yield frame, known
+        if frame.f_back is None or not is_within:
+            return
         frame = frame.f_back
-    return None
 
 
 def kept_from_callers(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -220,6 +220,11 @@ def test_a_look_keeps_nothing_alive_and_leaves_what_others_hold():
     assert held['holds'] is True
 
 
+def test_frames_are_bounded(monkeypatch):
+    monkeypatch.setattr(callers, '_MOST_FRAMES', 3)
+    assert by_a_module_around(torch.zeros(3), None) == 0
+
+
 def test_code_that_is_known_is_bounded(monkeypatch):
     monkeypatch.setattr(callers, '_MOST_CODE', 3)
     monkeypatch.setattr(callers, '_known', {})

@@ -33,8 +33,8 @@ OF_CALLERS = (
     Mutation(
         'code that ends the look',
         '_lib/callers.py',
-        'frame = _first_that_writes(frame.f_back) if known.is_within else None',
-        'frame = _first_that_writes(frame.f_back)',
+        'if frame.f_back is None or not is_within:',
+        'if frame.f_back is None:',
         f'{CALLERS} -k outermost',
     ),
     Mutation(
