@@ -34,7 +34,8 @@ class Row:
     `hag` says what became of the HAG of the last call's edges: ``'used'``, why the layer did without, or None where
     there was none; `backward` what the last backward pass walked, None before there was one; `forward` what the last
     forward pass computed within `pygfuse.active`, None for one outside of it; `density` which share of dense features
-    was not zero, where that is little. `advice` says what would help, where that is known.
+    was not zero, where that is little; `where` the file and line of one's own code that has no fused form. `advice`
+    says what would help, where that is known.
     """
 
     layer: str
@@ -44,11 +45,7 @@ class Row:
     backward: Activity | None = None
     forward: Activity | None = None
     density: float | None = None
-
-    @property
-    def where(self) -> str | None:
-        """The file and line of what has no fused form, where that is somebody's code."""
-        return getattr(self.why_not, 'where', None)
+    where: str | None = None
 
     @property
     def advice(self) -> str | None:
@@ -118,15 +115,14 @@ def _html_row(kind: str, cells: Iterable[str]) -> str:
     return f'<tr>{"".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells)}</tr>'
 
 
-def _with_place(reason: str | None) -> str | None:
+def _with_place(reason: str | None, where: str | None) -> str | None:
     """A reason, and the line of code that it is about."""
-    where = getattr(reason, 'where', None)
     return reason if where is None else f'{reason} ({where})'
 
 
 def _verdict(row: Row) -> str:
     if row.why_not is not None:
-        return NOT_YET if row.why_not == NOT_YET else f'no: {_with_place(row.why_not)}'
+        return NOT_YET if row.why_not == NOT_YET else f'no: {_with_place(row.why_not, row.where)}'
     said = 'yes'
     if row.hag is not None:
         said = 'yes, over a HAG' if row.hag == USED else f'yes, without the HAG: {row.hag}'
@@ -170,9 +166,14 @@ def report(model: torch.nn.Module) -> Report:
     rows = []
     for name, layer in layers_of(model).items():
         note = layer.note if isinstance(layer, Noted) else Note()
-        said = _why_not(layer), note.hag, note.backward, note.forward, note.density
+        reason = _why_not(layer)
+        said = reason, note.hag, note.backward, note.forward, note.density, _place_of(reason, note)
         rows.append(Row(name, _in_a_line(layer), *said))
     return Report(tuple(rows), dataclasses.replace(COUNTS))
+
+
+def _place_of(reason: str | None, note: Note) -> str | None:
+    return note.where if reason is not None and reason == note.reason else None
 
 
 def _in_a_line(layer: torch.nn.Module) -> str:
@@ -199,13 +200,15 @@ class Explanation:
     Attributes:
         plans: The text of each kind of call; empty before the first call.
         why_not: Why there is no plan, if there is none.
+        where: The file and line that this is about, where that is one's own code.
     """
 
     plans: Sequence[str]
     why_not: str | None = None
+    where: str | None = None
 
     def __str__(self) -> str:
-        return '\n\n'.join(self.plans) if self.plans else f'no plan: {_with_place(self.why_not)}'
+        return '\n\n'.join(self.plans) if self.plans else f'no plan: {_with_place(self.why_not, self.where)}'
 
     def __repr__(self) -> str:
         return str(self)
@@ -248,7 +251,7 @@ def explain(conv: MessagePassing) -> Explanation:
         raise TypeError(f"Expected 'conv' to be a layer that pygfuse.compile returned (got {type(conv).__name__})")
     plans = [explained(plan) for plan in conv.plans()]
     reason = None if plans else conv.why_not() or conv.note.reason or 'call the layer first'
-    return Explanation(plans, reason)
+    return Explanation(plans, reason, _place_of(reason, conv.note))
 
 
 @dataclasses.dataclass(frozen=True)

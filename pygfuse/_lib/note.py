@@ -60,6 +60,7 @@ class Note:
 
     Attributes:
         reason: Why the last call ran PyG's own path; None if it ran fused.
+        where: The file and line that this is about, where that is somebody's code.
         of_layer: Whether that was a reason of the layer as it stood, not of the call.
         hag: What became of the HAG that belongs to the adjacency of the last call; None if there was none.
         backward: What the last backward pass walked; None before there was one.
@@ -72,6 +73,7 @@ class Note:
     """
 
     reason: str | None = None
+    where: str | None = None
     of_layer: bool = False
     hag: str | None = None
     backward: Activity | None = None
@@ -81,3 +83,9 @@ class Note:
     calls: tuple = ()
     few_edges: tuple = ()
     remade: Any = None
+
+    def tell(self, reason: str | None, of_layer: bool) -> None:
+        """Notes why a call ran PyG's own path, and of what line that is told; None if it ran fused."""
+        # plain text, which others may pickle
+        self.reason, self.where = None if reason is None else str(reason), getattr(reason, 'where', None)
+        self.of_layer = of_layer

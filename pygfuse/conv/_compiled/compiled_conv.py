@@ -111,7 +111,8 @@ class CompiledConv(TracedByTorch, Planned):
 
     def _by_pyg(self, edge_index: Any, size: Any, kwargs: Mapping[str, Any], reason: str) -> Any:
         """PyG's operators, for a reason that is no layer's as it stands."""
-        self.note.reason, self.note.of_layer, self.note.forward = reason, False, None
+        self.note.tell(reason, False)
+        self.note.forward = None
         return super().propagate(fallback.adjacency_for_pyg(edge_index), size=size, **kwargs)
 
     def edge_updater(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Any:

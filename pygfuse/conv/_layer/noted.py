@@ -46,7 +46,7 @@ class Noted:
         known = None if self._note is None else self._note.reason
         if reason != known and not (self._note is None and _is_exported()):
             # a reason of the layer as it stood may be gone when somebody asks
-            self.note.reason, self.note.of_layer = reason, reason is not None and reason == self.why_not()
+            self.note.tell(reason, reason is not None and reason == self.why_not())
         if reason is None and is_traced:
             self.note.remade = of_traces()
         if not torch.compiler.is_compiling() and self._note is not None and self._note.forward is not None:
