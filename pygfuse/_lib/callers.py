@@ -6,7 +6,6 @@ gathered rows, that trains. Layers that save the rows themselves read copies the
 
 from __future__ import annotations
 
-import dis
 import inspect
 import os
 import sys
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from pygfuse._lib.names_written import loops_in, names_written, with_other_names
+from pygfuse._lib.names_written import instructions_of, loops_in, names_written, with_other_names
 
 # code that is known, and frames that are looked at: those of modules within modules, and not all of a trainer's
 _MOST_CODE, _MOST_FRAMES = 4096, 32
@@ -62,7 +61,7 @@ def _read(code: types.CodeType) -> _Code:
     """What code says, which is known from then on."""
     is_between, names, loops = code.co_filename.startswith(_BETWEEN), {}, ()
     if not is_between:
-        instructions = [one for one in dis.get_instructions(code) if one.opname != 'EXTENDED_ARG']
+        instructions = instructions_of(code)
         names = with_other_names(names_written(instructions), instructions)
         loops = loops_in(instructions)
     if len(_known) >= _MOST_CODE:
@@ -101,13 +100,17 @@ def written_by_callers(values: Iterable[Any]) -> set[int]:
         >>> len(written(torch.ones(1))), len(kept(torch.ones(1)))
         (1, 0)
     """
-    found, memory = set(), {one.untyped_storage().data_ptr() for one in _tensors_in([*values])}
+    written: set[int] = set()
     # of the function that asks
     for frame, known in _writing(sys._getframe(2)):
         names = [*known.written_behind(frame.f_lasti)]
-        for value in _values_of(frame, names) if names else ():
-            found |= memory & {one.untyped_storage().data_ptr() for one in _tensors_in(value)}
-    return found
+        if names:
+            written |= _memory_of(_values_of(frame, names))
+    return written & _memory_of([*values]) if written else written
+
+
+def _memory_of(values: Sequence[Any]) -> set[int]:
+    return {one.untyped_storage().data_ptr() for one in _tensors_in(values)}
 
 
 def _values_of(frame: types.FrameType, names: Sequence[str]) -> list[Any]:
@@ -147,7 +150,7 @@ def kept_from_callers(given: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         given: Tensors, tuples of tensors, and anything else, by name. Tensors that are one tensor stay so.
     """
-    if not are_callers_writing() or torch._C._are_functorch_transforms_active():
+    if not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         return given
     memory = written_by_callers(given.values())
     if not memory:
@@ -157,8 +160,7 @@ def kept_from_callers(given: Mapping[str, Any]) -> Mapping[str, Any]:
     def kept(value: Any) -> Any:
         if type(value) in (tuple, list):
             return type(value)([kept(part) for part in value])
-        is_written = any(one.untyped_storage().data_ptr() in memory for one in _tensors_in(value))
-        if not is_written or not value.is_floating_point():
+        if memory.isdisjoint(_memory_of([value])) or not value.is_floating_point():
             return value
         if id(value) not in copies:
             copies[id(value)] = value.clone()

@@ -125,10 +125,10 @@ class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
     def products_of_few(self, form: FewEdgeNetwork) -> tuple[int, int]:
         return form.products
 
-    def sum_few(self, x: tuple[Tensor, Tensor], edges: FewEdges, prepared: list[Stage]) -> Tensor:
-        network, modules = edges.form, [stage.module for stage in prepared if isinstance(stage, Linear)]
-        pair = (x[0], None) if network.shared else x
-        return network_along(network, edges, pair, [m.weight for m in modules], [m.bias for m in modules])
+    def sum_few(self, x: tuple[Tensor, Tensor], edges: FewEdges, form: FewEdgeNetwork, prepared: list[Stage]) -> Tensor:
+        modules = [stage.module for stage in prepared if isinstance(stage, Linear)]
+        pair = (x[0], None) if form.shared else x
+        return network_along(form, edges, pair, [m.weight for m in modules], [m.bias for m in modules])
 
     def check(self, inputs: Inputs, prepared: list[Stage]) -> None:
         x, (first, *_) = inputs.x, prepared

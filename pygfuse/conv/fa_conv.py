@@ -88,9 +88,9 @@ class FAConv(FusedConv, torch_geometric.nn.FAConv):
         )  # fmt: skip
         return FewWalk(form, ('att_l', 'att_r'))
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
         factors = factors_of_few(edges, self.add_self_loops, x[0])
-        out = self.walk_few(x, edges, more=(factors, factors))
+        out = self.walk_few(x, edges, form, more=(factors, factors))
         if out is None or self.eps == 0.0:
             return out
         return out + self.eps * edges.given['x_0']

@@ -151,8 +151,8 @@ class FiLMConv(EachCopy, torch_geometric.nn.FiLMConv):
     def map_of_few(self, name: str) -> Weights | None:
         return weights_of(self._modules[name][0])
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        out = self.walk_few(x, edges)
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
+        out = self.walk_few(x, edges, form)
         return None if out is None else self._own(x[1]) + out
 
     def _of_activation(self, act: Any) -> dict[str, OperandValue]:

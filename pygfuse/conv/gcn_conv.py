@@ -119,10 +119,10 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
             given = {**given, 'edge_weight': weight}
         return super().few_edges(x, edge_index, given, forms)
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        weight, form = edges.given['edge_weight'], edges.form
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
+        weight = edges.given['edge_weight']
         if weight is not None and form != WEIGHTED:
-            return self._weighted_sum_of_few(x[0], edges)
+            return self._weighted_sum_of_few(x[0], edges, form)
         out = sum_along(apply_linear(self.lin, x[0]), edges, form, weights=weight)
         return out if self.bias is None else out + self.bias
 
@@ -137,12 +137,12 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         )  # fmt: skip
         return FewWalk(form, ('lin', 'bias') if is_biased else ('lin',))
 
-    def _weighted_sum_of_few(self, x: Tensor, edges: FewEdges) -> OptTensor:
+    def _weighted_sum_of_few(self, x: Tensor, edges: FewEdges, walk: FewWalk) -> OptTensor:
         weight = edges.given['edge_weight'].unsqueeze(1)
         if len(weight) != edges.edge_index.shape[1]:
             return None
         weight, factors = weights_of_few(edges, weight, self._fill if self.add_self_loops else None)
-        return self.walk_few((x, x), edges, more=(weight, factors, factors))
+        return self.walk_few((x, x), edges, walk, more=(weight, factors, factors))
 
     @property
     def _fill(self) -> float:

@@ -67,15 +67,15 @@ class GINConv(OverCopies, torch_geometric.nn.GINConv):
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         return self.reduction if self.reduction in SUMS else None
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> Tensor:
         source, target = x
         # a parametrised one is computed each time it is read
         eps = None if target is None else self.eps
         itself = _number_of_times(eps, source) if target is source else None
         if target is None or itself is not None:
             first, *others = _stages(self._modules['nn'])
-            return _through(others, mapped_sum_along(first, (source, None), edges, edges.form, itself=itself))
-        return self.nn(sum_along(source, edges, edges.form) + _times_one_plus(eps, target))
+            return _through(others, mapped_sum_along(first, (source, None), edges, form, itself=itself))
+        return self.nn(sum_along(source, edges, form) + _times_one_plus(eps, target))
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         first = _first_map(self.nn, inputs.x[0].shape[1]) if has_a_choice(inputs, edges) else None
@@ -227,11 +227,11 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         # with which the network begins
         return super().map_of_few(name) if name != 'nn' else weights_of(_stages(self.nn)[0])
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
         eps = self._buffers.get('eps')
         if eps is None:
             # learned, or computed each time it is read
-            out = self.walk_few(x, edges)
+            out = self.walk_few(x, edges, form)
             return None if out is None else self.nn(out + _times_one_plus(self.eps, x[1]))
         itself = _number_of_times(eps, x[1])
         if itself is None:
@@ -239,11 +239,11 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         out = self._sum_tiny(x, edges, itself)
         if out is not None:
             return self.nn(out)
-        out = self.walk_few(x, edges, itself=itself)
+        out = self.walk_few(x, edges, form, itself=itself)
         if out is None:
             return None
         stages = _stages(self.nn)
-        return _through(stages if edges.form.form.mapped_by is None else stages[1:], out)
+        return _through(stages if form.form.mapped_by is None else stages[1:], out)
 
     def _sum_tiny(self, x: NodePair, edges: FewEdges, itself: float) -> OptTensor:
         """The same by operators of torch, with a row for each edge, where that takes less; else None.

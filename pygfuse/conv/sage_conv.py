@@ -85,8 +85,8 @@ class SAGEConv(MappedSums, torch_geometric.nn.SAGEConv):
         # what projects would be called again where the walk is not taken after all
         return None if self._projects else super().walk_of_few(x, given, prepared)
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor:
-        return super().sum_few((self.lin(x[0]).relu(), x[1]) if self._projects else x, edges, prepared)
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> Tensor:
+        return super().sum_few((self.lin(x[0]).relu(), x[1]) if self._projects else x, edges, form, prepared)
 
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, OptTensor]:
         if self._projects:

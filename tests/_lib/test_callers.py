@@ -113,6 +113,39 @@ def counters(x, mask):
     return count
 
 
+def by_a_view_at_once(x, mask):
+    found = layer(x)
+    x.view(-1).add_(1)
+    x.t().mul_(2)
+    return found
+
+
+def by_a_part_of_a_part(x, mask):
+    found = layer(x)
+    x[:2][0] = 1
+    return found
+
+
+def by_an_operator_at_an_index(x, mask):
+    found = layer(x)
+    x[mask] += x[0]
+    return found
+
+
+def results_of_calls_at_once(x, mask):
+    out = (x * layer(x)).relu_().add_(1)
+    out[mask] = (out + x)[mask]
+    return int(out.sum() * 0) + int(layer(x))
+
+
+def results_at_an_index(x, mask):
+    out = torch.ones(3)
+    out[mask] = x[mask] + layer(x)
+    out[1:] += x[1:]
+    out = (out - layer(x)).clamp_(0, 0) * x
+    return int(out.sum())
+
+
 def by_the_outermost(x, mask):
     def within(y):
         other = y.clone()
@@ -156,10 +189,19 @@ def in_a_loop_behind(x, mask):
 
 WRITTEN = [
     by_operator, by_method, by_index, by_slice, by_another_name, by_names_of_several, by_a_view, in_a_tuple,
-    by_a_module_around, in_a_loop, in_a_loop_behind,
+    by_a_module_around, in_a_loop, in_a_loop_behind, by_a_view_at_once, by_a_part_of_a_part, by_an_operator_at_an_index,
 ]  # fmt: skip
 # what is around a function that is no module's is not looked at: frames of a training loop have many names
-KEPT = [results_alone, other_memory, counters, by_the_outermost, before, in_a_loop_before]
+KEPT = [
+    results_alone,
+    other_memory,
+    counters,
+    by_the_outermost,
+    before,
+    in_a_loop_before,
+    results_of_calls_at_once,
+    results_at_an_index,
+]
 
 
 @pytest.mark.parametrize('function', WRITTEN, ids=lambda one: one.__name__)

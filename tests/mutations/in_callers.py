@@ -149,4 +149,11 @@ OF_CALLERS = (
         'return scatter(self._numbers, ends, 0, Rows(ends.rows))',
         'tests/conv/modules/test_sparse_matrices.py -k rows_of_torch_sparse',
     ),
+    Mutation(
+        'means of entries that have become one',
+        'compiler/modules/sparse_matrices.py',
+        'is_merged=not self._is_coalesced',
+        'is_merged=False',
+        'tests/conv/modules/test_sparse_matrices.py -k repeated_edges',
+    ),
 )

@@ -18,16 +18,13 @@ THREADS = 'tests/conv/layer/test_threads.py'
 
 OF_FEW_EDGES = (
     # several threads
-    *[
-        Mutation(
-            f'how a call runs, read of the layer again: {name}',
-            f'conv/{path}',
-            'edges.form',
-            'self.note.known.few[0]',
-            f'{THREADS} -k between',
-        )
-        for name, path in (('maps', '_layer/few_edges.py'), ('GCN', 'gcn_conv.py'), ('EdgeConv', 'edge_conv.py'))
-    ],
+    Mutation(
+        'how a call runs, read of the layer again',
+        'conv/_layer/few_edges.py',
+        'edges, forms[0], prepared)',
+        'edges, self.note.known.few[0], prepared)',
+        f'{THREADS} -k between',
+    ),
     # shares of a row
     Mutation(
         'the first share twice',
@@ -280,8 +277,8 @@ OF_FEW_EDGES = (
     Mutation(
         'a tensor twice in a first call',
         'conv/_layer/layer.py',
-        '            out = self.run_few(x, few, prepared)',
-        '            out = self.run_few(inputs.x, few, prepared)',
+        '            out = self.run_few(x, few, forms, prepared)',
+        '            out = self.run_few(inputs.x, few, forms, prepared)',
         f'{LAYERS_ALONG} -k tensor_twice',
     ),
     Mutation(
@@ -373,7 +370,7 @@ OF_FEW_EDGES = (
     Mutation(
         'targets that are other nodes in a network along edges as they come',
         'conv/edge_conv.py',
-        'pair = (x[0], None) if network.shared else x',
+        'pair = (x[0], None) if form.shared else x',
         'pair = (x[0], None)',
         f'{EDGE_CONV_ALONG} -k other_targets',
     ),

@@ -180,8 +180,8 @@ OF_REMADE_EDGES = (
     Mutation(
         'a matrix that is not transposed',
         'compiler/modules/sparse_matrices.py',
-        'return SparseMatrix(self._columns, self._rows, self._numbers, self._kind)',
-        'return self',
+        'given = self._columns, self._rows, self._numbers, self._kind',
+        'given = self._rows, self._columns, self._numbers, self._kind',
         'tests/conv/modules/test_sparse_matrices.py -k own_code',
     ),
     Mutation(

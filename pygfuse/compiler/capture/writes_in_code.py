@@ -7,7 +7,7 @@ import functools
 import types
 from collections.abc import Sequence
 
-from pygfuse._lib.names_written import ENDS, names_of, names_written
+from pygfuse._lib.names_written import ENDS, instructions_of, names_of, names_written
 from pygfuse.compiler.capture.names_in_code import codes_in
 
 # classes whose code is known to write into nothing that it hands on
@@ -50,7 +50,7 @@ def _writes(kind: type, *methods: types.FunctionType) -> bool:
         code = function.__code__
         given = set(code.co_varnames[2 : code.co_argcount]) if name == 'update' else set()
         for inner in codes_in(code):
-            instructions = list(dis.get_instructions(inner))
+            instructions = instructions_of(inner)
             if names_written(instructions).keys() & (given | _handed_on(instructions)):
                 return True
     return False

@@ -42,6 +42,7 @@ class SparseMatrix:
         kind: The class of what it stands for.
         edges: Both ends, where the matrix is an argument.
         is_coalesced: Whether each place has one entry at most.
+        is_merged: Whether entries of the same place have become one since, which sums of numbers do not tell.
     """
 
     is_sparse = True
@@ -54,10 +55,11 @@ class SparseMatrix:
         kind: type = torch.Tensor,
         edges: EdgeIndexRows | None = None,
         is_coalesced: bool = False,
+        is_merged: bool = False,
     ) -> None:
         self._rows, self._columns, self._edges, self._is_coalesced = rows, columns, edges, is_coalesced
         self._numbers = values if values is None or torch.is_grad_enabled() else made('detach', values)
-        self._kind = kind
+        self._kind, self._is_merged = kind, is_merged
 
     @property
     def __class__(self) -> type:
@@ -100,6 +102,7 @@ class SparseMatrix:
         given, x = x, as_nodes(x)
         if not isinstance(x, Symbol) or len(x.node.shape) > 1 or reduce not in _MEANS:
             raise Refused('a product of a sparse matrix and of something that is no row of each node')
+        self._check_merged(reduce)
         message = recorded(torch.Tensor.index_select, (x, 0, self._columns))
         if self._numbers is not None:
             self._check_numbers()
@@ -115,6 +118,7 @@ class SparseMatrix:
     def reduced(self, dim: int, reduce: str = 'sum') -> Symbol:
         """The sum of each row, or another reduction, or of each column where that is along the first dimension."""
         ends = self._columns if dim % 2 == 0 else self._rows
+        self._check_merged(reduce)
         if self._numbers is not None:
             return scatter(self._numbers, ends, 0, Rows(ends.rows), reduce)
         if reduce != 'sum':
@@ -136,7 +140,12 @@ class SparseMatrix:
         self._check_numbers()
         own = recorded(torch.squeeze, (recorded(torch.Tensor.index_select, (of_nodes, 0, ends)), 1))
         numbers = own if self._numbers is None else recorded(torch.mul, (self._numbers, own))
-        return SparseMatrix(self._rows, self._columns, numbers, self._kind)
+        return SparseMatrix(self._rows, self._columns, numbers, self._kind, is_merged=self._is_merged)
+
+    def _check_merged(self, reduce: str) -> None:
+        # sums of numbers are the same before
+        if self._is_merged and (self._numbers is None or reduce not in ('sum', 'add')):
+            raise Refused(f'{reduce} of a sparse matrix whose entries of one place have become one')
 
     def _check_numbers(self) -> None:
         if self._numbers is not None and self._numbers.node.shape:
@@ -169,11 +178,13 @@ class SparseMatrix:
     def same(self) -> SparseMatrix:
         """The same matrix, through which gradients go if they do where it is made, of one entry for each place."""
         edges = self._edges if self._is_coalesced else None
-        return SparseMatrix(self._rows, self._columns, self._numbers, self._kind, edges, self._is_coalesced)
+        given = self._rows, self._columns, self._numbers, self._kind, edges, self._is_coalesced
+        return SparseMatrix(*given, is_merged=not self._is_coalesced)
 
     def transposed(self) -> SparseMatrix:
         """Rows as columns, and columns as rows."""
-        return SparseMatrix(self._columns, self._rows, self._numbers, self._kind)
+        given = self._columns, self._rows, self._numbers, self._kind
+        return SparseMatrix(*given, is_coalesced=self._is_coalesced, is_merged=self._is_merged)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):

@@ -108,28 +108,30 @@ class OverFewEdges:
         """How many numbers it multiplies then for an edge and for a node, beside rows."""
         return 0, 0
 
-    def run_few(self, x: Tensor | NodePair, edges: FewEdges | None, prepared: Any) -> Tensor | None:
+    def run_few(
+        self, x: Tensor | NodePair, edges: FewEdges | None, forms: tuple | None, prepared: Any
+    ) -> Tensor | None:
         """The output of a call, the first or one that follows; None where it takes its edges as it takes many."""
-        return None if edges is None else self.sum_few(x if type(x) is tuple else (x, x), edges, prepared)
+        return None if edges is None else self.sum_few(x if type(x) is tuple else (x, x), edges, forms[0], prepared)
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> Tensor | None:
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> Tensor | None:
         """Its output then, None if it takes them as it takes many after all; where a call gives one tensor, both of `x`
         are it."""
-        out = self.walk_few(x, edges)
+        out = self.walk_few(x, edges, form)
         return None if out is None else self.finish_few(out, x, edges)
 
     def walk_few(
-        self, x: NodePair, edges: FewEdges, more: Sequence[Tensor] = (), itself: float | None = None
+        self, x: NodePair, edges: FewEdges, walk: FewWalk, more: Sequence[Tensor] = (), itself: float | None = None
     ) -> Tensor | None:
         """What the node of `walk_of_few` gives; None if a map is more than its weight and bias.
 
         Args:
             x: Features of both sides.
             edges: The edges.
+            walk: How the layer runs along them.
             more: Operands that are given beside the layer's parameters.
             itself: How many times features of targets are added, or None.
         """
-        walk = edges.form
         parameters = self._parameters
         maps = [self.map_of_few(name) for name in walk.maps]
         rest = *[parameters.get(name, self._buffers.get(name)) for name in walk.rest], *more
@@ -140,7 +142,7 @@ class OverFewEdges:
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
         # autograd is to keep what it saves, and nothing beside it
-        return walk_of_maps(walk.form, maps, x, edges._replace(given={}, form=None), features, rest, itself)
+        return walk_of_maps(walk.form, maps, x, edges._replace(given={}), features, rest, itself)
 
     def has_bias(self) -> bool:
         """Whether the layer has a bias of its own; one that is computed is not."""
@@ -214,8 +216,7 @@ class OverFewEdges:
             return None
         if type(forms[0]) is FewWalk and not _fits(forms[0], edge_index.shape[1], num_sources, num_targets, given):
             return None
-        sizes = num_sources, num_targets
-        return FewEdges(savable(edge_index), self.flow, *sizes, weakref.ref(self.note), given, forms[0])
+        return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
 
 
 def is_plain_like(tensor: Tensor, x: Tensor) -> bool:

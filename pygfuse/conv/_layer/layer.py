@@ -171,8 +171,8 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             self.runs_fused(SO_FEW_EDGES)
             return self._by_pyg(x, edge_index, given)
         if self.spec.saves_rows and not compiles and are_callers_writing():
-            x, *values = kept_from_callers({'x': x, **given}).values()
-            given = dict(zip(given, values, strict=True))
+            given = {**kept_from_callers({**given, 'x': x})}
+            x = given.pop('x')
         adjacency = edge_index
         if given.get('size') is not None:
             given = self.without_size(x, given)
@@ -185,8 +185,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
         known = None if kind is None or note is None else note.known
         is_known = known is not None and is_like(kind, known.kind)
-        few = self.few_edges(x, edge_index, given, known.few) if is_known else None
-        out = self.run_few(x, few, prepared)
+        forms = known.few if is_known else None
+        few = self.few_edges(x, edge_index, given, forms) if is_known else None
+        out = self.run_few(x, few, forms, prepared)
         if out is not None:
             note.reason = note.forward = None
             return out
@@ -211,7 +212,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             return self._by_pyg(x, adjacency, given)
         if kind is not None and not is_known:
             self.note.known = Known(kind, forms)
-            out = self.run_few(x, few, prepared)
+            out = self.run_few(x, few, forms, prepared)
             if out is not None:
                 return out
         begun = self.begin(inputs)

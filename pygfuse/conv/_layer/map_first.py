@@ -82,14 +82,14 @@ class MappedSums(OverCopies):
         # a bias of targets is none of the result's
         return None if found is not None and name == self.root_mapped_by and found.bias is not None else found
 
-    def sum_few(self, x: NodePair, edges: FewEdges, prepared: Any) -> OptTensor:
-        if type(edges.form) is FewWalk:
-            out = self.walk_few(x, edges)
+    def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
+        if type(form) is FewWalk:
+            out = self.walk_few(x, edges, form)
             return None if out is None else self.finish(out, x, None)
         linear, root = self._modules[self.sums_mapped_by], None
         if self.has_root():
             root = self._modules[self.root_mapped_by]
-        return self.finish(mapped_sum_along(linear, x, edges, edges.form, root=root), x, None)
+        return self.finish(mapped_sum_along(linear, x, edges, form, root=root), x, None)
 
     def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:
         out = self._modules[self.sums_mapped_by](sums)

@@ -45,7 +45,6 @@ class FewEdges(NamedTuple):
         num_targets: Number of target nodes.
         note: Where the layer learns how its backward pass runs, or None.
         given: What else the call was given, by name.
-        form: How the layer runs along them; None of edges that are no layer's.
     """
 
     edge_index: Tensor
@@ -54,7 +53,6 @@ class FewEdges(NamedTuple):
     num_targets: int
     note: weakref.ref[Note] | None = None
     given: Mapping[str, Any] = MappingProxyType({})
-    form: Any = None
 
     def check(self) -> None:
         """Raises a ValueError if an edge names a node that is not there, and says which: kernels do not."""
@@ -225,7 +223,7 @@ def _walked_back(
     grad: Tensor, edge_index: Tensor, weights: Tensor | None, edges: FewEdges, reduce: str, itself: float | None
 ) -> Tensor:
     """The adjoint by walks of sorted edges, which do what is said by a ``with`` block around a backward pass."""
-    _, flow, num_sources, num_targets, note, *_ = edges
+    _, flow, num_sources, num_targets, note, _ = edges
     sorted_edges = Edges(
         edge_index, num_sources, num_targets, flow, num_targets if reduce == NORMALISED_WITH_LOOPS else None
     )

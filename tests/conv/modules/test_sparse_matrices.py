@@ -219,6 +219,45 @@ def test_rows_of_torch_sparse(reduce, dim, needs_torch_sparse):
     assert_same(OfRows(reduce, dim), {name: data[name] for name in ('x', 'edge_index')})
 
 
+class Merged(OfRows):
+    """What is one entry of repeated edges counts once."""
+
+    def forward(self, x, edge_index):
+        rows, size = self.rows(x, edge_index), (x.size(0), x.size(0))
+        matrix = SparseTensor(row=edge_index[0], col=edge_index[1], value=rows, sparse_sizes=size).coalesce().t()
+        return getattr(torch_sparse, self.reduce)(matrix, dim=self.dim)
+
+
+@pytest.mark.parametrize('reduce', ['sum', 'mean', 'max'])
+def test_repeated_edges_that_have_become_one(reduce, needs_torch_sparse):
+    data = given()
+    data['edge_index'] = data['edge_index'] % 5
+    reason = None if reduce == 'sum' else f'{reduce} of a sparse matrix whose entries of one place have become one'
+    assert_same(Merged(reduce, 1), {name: data[name] for name in ('x', 'edge_index')}, reason)
+
+
+class MergedProduct(nn.Module):
+    def __init__(self, reduce, has_numbers):
+        super().__init__()
+        self.reduce, self.has_numbers = reduce, has_numbers
+
+    def forward(self, x, edge_index, edge_weight):
+        value, size = edge_weight if self.has_numbers else None, (x.size(0), x.size(0))
+        matrix = SparseTensor(row=edge_index[0], col=edge_index[1], value=value, sparse_sizes=size).coalesce()
+        return torch_sparse.matmul(matrix, x, reduce=self.reduce)
+
+
+@pytest.mark.parametrize(
+    ('reduce', 'has_numbers', 'is_same'), [('sum', True, True), ('sum', False, False), ('mean', True, False)]
+)
+def test_products_of_repeated_edges_that_have_become_one(reduce, has_numbers, is_same, needs_torch_sparse):
+    data = given()
+    data['edge_index'] = data['edge_index'] % 5
+    reason = None if is_same else f'{reduce} of a sparse matrix whose entries of one place have become one'
+    arguments = {name: data[name] for name in ('x', 'edge_index', 'edge_weight')}
+    assert_same(MergedProduct(reduce, has_numbers), arguments, reason)
+
+
 @pytest.mark.parametrize('dim', [0, 1])
 def test_rows_of_torch(dim):
     data = given()
