@@ -9,6 +9,8 @@ from types import ModuleType
 
 import torch
 
+# as tensors say it, and as somebody may: a look at the type of a device makes a string
+_CPU = torch.device('cpu'), torch.device('cpu', 0)
 DTYPES = {
     'cpu': (torch.float32, torch.float64),
     'cuda': (torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -64,13 +66,13 @@ def sorting_of(device: torch.device) -> ModuleType:
 
 def cuts_of(device: torch.device) -> ModuleType | None:
     """The module that cuts rows into parts on this device: it has ``cut``. None: operators of torch do."""
-    return _module('cpu', 'edges.cuts') if device.type == 'cpu' else None
+    return _module('cpu', 'edges.cuts') if device in _CPU else None
 
 
 def pairs_of(device: torch.device) -> ModuleType | None:
     """The module that finds pairs of relations and nodes on this device: it has ``pairs`` and ``fits_table``. None:
     torch sorts them."""
-    return _module('cpu', 'edges.pairs') if device.type == 'cpu' else None
+    return _module('cpu', 'edges.pairs') if device in _CPU else None
 
 
 def hag_walks_of(device: torch.device) -> ModuleType:
@@ -102,63 +104,63 @@ def radius_search_of(device: torch.device) -> ModuleType | None:
 def few_edges_of(device: torch.device) -> ModuleType | None:
     """The module that adds along few edges as they come on this device: it has ``add_along_edges``. None: there is
     none."""
-    return _module('cpu', 'few_edges.sums') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.sums') if device in _CPU else None
 
 
 def edge_norms_of(device: torch.device) -> ModuleType | None:
     """The module with norms of edges on this device: it has ``edge_norms`` and ``TYPES``. None: torch computes them."""
-    return _module('cpu', 'edges.edge_norms') if device.type == 'cpu' else None
+    return _module('cpu', 'edges.edge_norms') if device in _CPU else None
 
 
 def listed_walks_of(device: torch.device) -> ModuleType | None:
     """The module that walks few edges as they come on this device: it has ``walks_of``. None: there is none."""
-    return _module('cpu', 'few_edges.listed_walks') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.listed_walks') if device in _CPU else None
 
 
 def few_edge_networks_of(device: torch.device) -> ModuleType | None:
     """The module that takes few edges as they come through a network on this device: it has ``forward`` and
     ``backward``. None: there is none."""
-    return _module('cpu', 'few_edges.networks') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.networks') if device in _CPU else None
 
 
 def few_edge_stages_of(device: torch.device) -> ModuleType | None:
     """The module that takes few edges as they come through a network of stages on this device: it has ``is_taken``,
     ``forward`` and ``backward``. None: there is none."""
-    return _module('cpu', 'few_edges.stages') if device.type == 'cpu' else None
+    return _module('cpu', 'few_edges.stages') if device in _CPU else None
 
 
 def product_list_of(device: torch.device) -> ModuleType | None:
     """The module with products of small matrices on this device: it has ``multiply``. None: there is none."""
-    return _module('cpu', 'products.product_list') if device.type == 'cpu' else None
+    return _module('cpu', 'products.product_list') if device in _CPU else None
 
 
 def sparse_products_of(device: torch.device) -> ModuleType | None:
     """The module that multiplies sparse matrices by dense ones on this device: it has ``product``. None: torch does."""
-    return _module('cpu', 'products.sparse_products') if device.type == 'cpu' else None
+    return _module('cpu', 'products.sparse_products') if device in _CPU else None
 
 
 def head_products_of(device: torch.device) -> ModuleType | None:
     """The module with the products of heads on this device: it has ``products`` and ``products_adjoint``. None: torch
     computes them."""
-    return _module('cpu', 'nodes.head_products') if device.type == 'cpu' else None
+    return _module('cpu', 'nodes.head_products') if device in _CPU else None
 
 
 def directions_of(device: torch.device) -> ModuleType | None:
     """The module with rows of length one on this device: it has ``directions`` and ``directions_adjoint``. None: torch
     computes them."""
-    return _module('cpu', 'nodes.directions') if device.type == 'cpu' else None
+    return _module('cpu', 'nodes.directions') if device in _CPU else None
 
 
 def smearing_of(device: torch.device) -> ModuleType | None:
     """The module with Gaussians of distances on this device: it has ``smeared`` and ``sum_of_smeared``. None: torch
     computes them."""
-    return _module('cpu', 'smearing') if device.type == 'cpu' else None
+    return _module('cpu', 'smearing') if device in _CPU else None
 
 
 def gaussians_of(device: torch.device) -> ModuleType | None:
     """The module with the operands of Gaussians of few edges on this device: it has ``operands`` and
     ``operands_adjoint``. None: there is none, nor walks of few edges."""
-    return _module('cpu', 'gaussians') if device.type == 'cpu' else None
+    return _module('cpu', 'gaussians') if device in _CPU else None
 
 
 def row_search_of(device: torch.device) -> ModuleType:

@@ -10,6 +10,7 @@ from torch.nn.modules import module as every_module
 
 # classes whose forward is a product with a weight, and a bias
 LINEAR = (torch.nn.Linear, torch_geometric.nn.Linear)
+_PLAIN = (Tensor, Parameter, UninitializedParameter)
 _FORWARDS = tuple(kind.forward for kind in LINEAR)
 
 
@@ -111,16 +112,16 @@ def weight_and_bias(module: Module) -> tuple[Tensor, Tensor | None] | None:
         True
     """
     parameters = module._parameters
-    if type(module) not in LINEAR or why_not_as_it_is(module, 'it') is not None:
+    if type(module) not in LINEAR or 'forward' in module.__dict__ or has_hooks(module):
         return None
     # what is no parameter may be any attribute
     weight = parameters.get('weight') if 'bias' in parameters else None
-    return None if weight is None or not is_plain(weight) else (weight, parameters['bias'])
+    return (weight, parameters['bias']) if type(weight) in _PLAIN else None
 
 
 def is_plain(weight: Tensor | None) -> bool:
     """Whether a parameter is an ordinary tensor, not one of a class that computes in ways of its own."""
-    return weight is None or type(weight) in (Tensor, Parameter, UninitializedParameter)
+    return weight is None or type(weight) in _PLAIN
 
 
 def width_of(linear: Module | None) -> int | None:

@@ -5,10 +5,15 @@ steps from row to row and from column to column; of `right` the address and the 
 `bias`; of `addend`, which may be `out`, and of `out` the address and the step from row to row; and whether `right` is
 finite, which the kernel writes there once it had to know. Steps are counted in numbers, and an address of 0 stands for
 nothing.
+
+A kernel reads a list by its entries, two words for each of these: a place in a table, and what is added to what stands
+there. So a list that is written once is made once, and of each call only what differs is put into a table.
 """
 
 from __future__ import annotations
 
+import array
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 # words of a product
@@ -18,7 +23,8 @@ TURNED = 1
 # a flag: the first parts of the work, their number in place of `addend`'s step, take a share of the depth each, and
 # write their products to places of their own in `out`
 IN_PARTS = 2
-# a flag: `right` is what so many parts as the depth wrote, and their sum is the product
+# a flag: the product is the sum of as many matrices as the depth, which `right` holds: the steps are those from one to
+# the next and, in place of `left`'s, from row to row
 ADDED_UP = 4
 # whether all numbers of `right` are finite
 UNKNOWN, FINITE, NOT_FINITE = 0, 1, 2
@@ -32,7 +38,7 @@ class Matrix(NamedTuple):
         row_step, column_step: From row to row, and from column to column.
     """
 
-    address: str
+    address: str | int
     row_step: str | int
     column_step: str | int = 1
 
@@ -49,8 +55,8 @@ def product_words(
     out: Matrix,
     bias: str | int = 0,
     addend: Matrix | None = None,
-) -> str:
-    """The text of a product's words, separated by commas.
+) -> tuple[str | int, ...]:
+    """The words of a product, numbers or texts.
 
     Args:
         shape: Rows, depth and width.
@@ -63,14 +69,70 @@ def product_words(
     Example:
         >>> x, weight, out = Matrix('x', 'k'), Matrix('w', 'k').turned, Matrix('y', 'm')
         >>> product_words(('n', 'k', 'm'), x, weight, out, bias='b')
-        '1, n, k, m, x, k, 1, w, k, b, 0, 0, y, m, 0'
+        (1, 'n', 'k', 'm', 'x', 'k', 1, 'w', 'k', 'b', 0, 0, 'y', 'm', 0)
     """
     left, right = left or _NOTHING, right or _NOTHING
     is_turned = right.column_step != 1
     right_step = right.column_step if is_turned else right.row_step
     own = addend or _NOTHING
-    words = [TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2], UNKNOWN]
-    return ', '.join(map(str, words))
+    return TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2], UNKNOWN
 
 
-_NOTHING = Matrix('0', 0)
+def sum_words(shape: tuple[str | int, str | int, str | int], matrices: Matrix, out: Matrix) -> tuple[str | int, ...]:
+    """The words of a sum of matrices.
+
+    Args:
+        shape: Rows, the number of matrices, and width.
+        matrices: The first, with the steps from row to row and from one matrix to the next.
+        out: As of a product.
+
+    Example:
+        >>> sum_words(('n', 3, 4), Matrix('x', 12, 4), Matrix('y', 4))
+        (4, 'n', 3, 4, 0, 12, 0, 'x', 4, 0, 0, 0, 'y', 4, 0)
+    """
+    address, row_step, step = matrices
+    return ADDED_UP, *shape, 0, row_step, 0, address, step, 0, 0, 0, *out[:2], UNKNOWN
+
+
+_NOTHING = Matrix(0, 0)
+
+
+class ProductList:
+    """A list whose words are numbers, and others that come with each call.
+
+    Args:
+        words: The words: numbers, and texts that stand for others.
+
+    Attributes:
+        names: The texts, each once, in the order in which what they stand for comes.
+        entries: Two words for each word, the place of its number and what is added.
+
+    Example:
+        >>> listed = ProductList((3, 'x', 'y', 'x'))
+        >>> listed.names, listed.words((7, 8))
+        (('x', 'y'), (3, 7, 8, 7))
+    """
+
+    def __init__(self, words: Sequence[str | int]) -> None:
+        self.names = tuple(dict.fromkeys(word for word in words if isinstance(word, str)))
+        places = {name: place for place, name in enumerate(self.names, BEFORE_NUMBERS)}
+        self.entries = array.array('q')
+        for word in words:
+            self.entries.extend((places[word], 0) if isinstance(word, str) else (PLACE_OF_NOTHING, word))
+        # addresses of an array that is written to no more
+        self.address, self.count = self.entries.buffer_info()[0], len(words) // WORDS
+
+    @property
+    def head(self) -> tuple[int, ...]:
+        """What stands in a block before the numbers of a call that is one part."""
+        return 0, 1, 1, self.address, self.count, 0, 0
+
+    def words(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """The words, given what comes with a call."""
+        table = *(0,) * BEFORE_NUMBERS, *numbers
+        return tuple([table[place] + more for place, more in zip(self.entries[::2], self.entries[1::2], strict=True)])
+
+
+# of a block: a counter and the number of parts, that once more, address and length of the list, the block's own
+# address, and nothing
+BEFORE_NUMBERS, PLACE_OF_TABLE, PLACE_OF_NOTHING = 7, 5, 6

@@ -65,10 +65,11 @@ class ResGatedGraphConv(EachCopy, torch_geometric.nn.ResGatedGraphConv):
         return self.fused(x, edge_index, edge_attr=edge_attr)
 
     def prepare(self) -> str | None:
-        if type(self.act) not in _ACTIVATIONS:
-            return f'the activation {type(self.act).__name__} has no fused form'
+        act = self.act
+        if type(act) not in _ACTIVATIONS:
+            return f'the activation {type(act).__name__} has no fused form'
         maps = () if self.edge_dim is None else ('lin_key', 'lin_query', 'lin_value')  # else they are called
-        return why_not_as_it_is(self.act, 'act') or why_not_maps(self, maps)
+        return why_not_as_it_is(act, 'act') or why_not_maps(self, maps)
 
     def program(self, edge: EdgeInput | None) -> EdgeProgram:
         return RES_GATED[_ACTIVATIONS[type(self.act)]]

@@ -12,16 +12,15 @@ from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.compilation.launch import Launch
 
 
-def _operands(part, features, mu, sigma, edges, dimensions, kernels, least, out):
-    means = dimensions * edges
-    factors = means + dimensions * kernels
+def _operands(part, features, mu, sigma, edges, dimensions, kernels, least, coordinates, gaussians):
+    factors = dimensions * kernels
     for d in range(dimensions):
         for e in range(edges):
-            out[d * edges + e] = features[e * dimensions + d]
+            coordinates[d * edges + e] = features[e * dimensions + d]
         for k in range(kernels):
             deviation = sigma[k * dimensions + d]
-            out[means + d * kernels + k] = mu[k * dimensions + d]
-            out[factors + d * kernels + k] = -0.5 / (deviation * deviation + least)
+            gaussians[d * kernels + k] = mu[k * dimensions + d]
+            gaussians[factors + d * kernels + k] = -0.5 / (deviation * deviation + least)
 
 
 def _adjoint(part, grads, sigma, dimensions, kernels, least, of_mu, of_sigma):
@@ -43,7 +42,7 @@ _OPERANDS, _ADJOINT = Kernel(_operands, 'operands of Gaussians'), Kernel(_adjoin
 @functools.cache
 def _launch_of_operands(dtype: torch.dtype) -> Launch:
     like = torch.empty(0, dtype=dtype, device='cpu')
-    return _OPERANDS.untested((like, like, like, 0, 0, 0, 0.0, like))
+    return _OPERANDS.untested((like, like, like, 0, 0, 0, 0.0, like, like))
 
 
 @functools.cache
@@ -61,11 +60,10 @@ def operands(features: Tensor, mu: Tensor, sigma: Tensor, least: float) -> tuple
         least: What is added to variances.
     """
     (edges, dimensions), kernels = features.shape, len(mu)
-    out = features.new_empty(dimensions * (edges + 2 * kernels))
-    launch = _launch_of_operands(out.dtype)
-    launch.run(launch.pack(1, features, mu, sigma, edges, dimensions, kernels, least, out), 1)
-    coordinates, gaussians = out.split_with_sizes((dimensions * edges, 2 * dimensions * kernels))
-    return *coordinates.view(dimensions, edges, 1).unbind(), *gaussians.view(2 * dimensions, 1, kernels).unbind()
+    coordinates, gaussians = features.new_empty(dimensions, edges, 1), mu.new_empty(2 * dimensions, 1, kernels)
+    launch = _launch_of_operands(features.dtype)
+    launch.run(launch.pack(1, features, mu, sigma, edges, dimensions, kernels, least, coordinates, gaussians), 1)
+    return *coordinates.unbind(), *gaussians.unbind()
 
 
 def operands_adjoint(

@@ -221,8 +221,8 @@ OF_FEW_EDGES = (
     Mutation(
         'who intercepts a backward pass along edges as they come',
         'ops/few_edges/sums.py',
-        'if type(grad) is not Tensor or is_intercepted() or is_batched(grad):',
-        'if type(grad) is not Tensor or is_batched(grad):',
+        'if not is_plain_gradient(grad):',
+        'if type(grad) is not Tensor:',
         f'{ALONG} -k intercepts',
     ),
     Mutation(
@@ -306,7 +306,7 @@ OF_FEW_EDGES = (
     Mutation(
         'a map of sums that somebody watches',
         '_lib/hooks.py',
-        "type(module) not in LINEAR or why_not_as_it_is(module, 'it') is not None",
+        "type(module) not in LINEAR or 'forward' in module.__dict__ or has_hooks(module)",
         'type(module) not in LINEAR',
         f'{MAPPED} -k are_called',
     ),
@@ -320,8 +320,8 @@ OF_FEW_EDGES = (
     Mutation(
         'what is said around the backward pass of mapped sums',
         'ops/few_edges/mapped_sums.py',
-        'not is_batched(grad) and nothing_is_said()',
-        'not is_batched(grad)',
+        'is_plain_gradient(grad) and nothing_is_said()',
+        'is_plain_gradient(grad)',
         f'{MAPPED} -k around_backward',
     ),
     Mutation(

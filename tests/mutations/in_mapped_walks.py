@@ -185,10 +185,24 @@ OF_MAPPED_WALKS = (
         f'{NODE} -k one_node',
     ),
     Mutation(
+        'heads that are not added up',
+        'ops/mapped_walk/written.py',
+        "begun='summed' if form.sums_heads else 'walked'",
+        "begun='walked'",
+        f'{NODE} -k heads',
+    ),
+    Mutation(
+        'derived operands of edges that nobody makes again',
+        'ops/mapped_walk/form.py',
+        'tuple([derived.is_remade for derived in self.derived])',
+        'tuple([False for derived in self.derived])',
+        'tests/conv/layer/test_few_edges.py -k GMM',
+    ),
+    Mutation(
         'what is said around the backward pass of maps and a walk',
         'ops/mapped_walk/node.py',
-        'not is_batched(grad) and nothing_is_said()',
-        'not is_batched(grad)',
+        'is_plain_gradient(grad) and nothing_is_said()',
+        'is_plain_gradient(grad)',
         f'{NODE} -k around_backward',
     ),
     Mutation(

@@ -132,17 +132,17 @@ class OverFewEdges:
             more: Operands that are given beside the layer's parameters.
             itself: How many times features of targets are added, or None.
         """
-        parameters = self._parameters
+        parameters, dtype = self._parameters, x[0].dtype
         maps = [self.map_of_few(name) for name in walk.maps]
         rest = *[parameters.get(name, self._buffers.get(name)) for name in walk.rest], *more
         if None in maps:
             return None
         for tensor in *[bias if weight is None else weight for weight, bias, _ in maps], *rest:
-            if tensor is None or not is_plain_like(tensor, x[0]):
+            if type(tensor) not in PLAIN or tensor.dtype is not dtype:
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
         # autograd is to keep what it saves, and nothing beside it
-        return walk_of_maps(walk.form, maps, x, edges._replace(given={}), features, rest, itself)
+        return walk_of_maps(walk.form, maps, x, FewEdges(*edges[:-1]), features, rest, itself)
 
     def has_bias(self) -> bool:
         """Whether the layer has a bias of its own; one that is computed is not."""

@@ -15,9 +15,12 @@ class Launch:
     Args:
         code: The address of the compiled function, and what keeps it in memory.
         pack: See `packer`.
+
+    Attributes:
+        alone: ``alone(address)``: runs the parts of a block at this address on the thread that calls.
     """
 
-    __slots__ = ('_code', '_function', 'pack')
+    __slots__ = ('_code', 'alone', 'pack')
 
     @staticmethod
     def of(code: tuple[int, object], arguments: tuple, tested: bool = True) -> Launch:
@@ -27,11 +30,11 @@ class Launch:
 
     def __init__(self, code: tuple[int, object], pack: Callable[..., array.array | None]) -> None:
         self._code, self.pack = code, pack
-        self._function = team.function_at(code[0])
+        self.alone = team.function_at(code[0])
 
     def run(self, block: array.array, threads: int) -> None:
         """Runs the parts of a block that `pack` made on so many threads, and waits for all."""
         if threads <= 1:
-            self._function(block.buffer_info()[0])
+            self.alone(block.buffer_info()[0])
         else:
             team.run(self._code[0], block.buffer_info()[0], threads)

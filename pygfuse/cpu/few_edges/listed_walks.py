@@ -81,9 +81,9 @@ class Walks:
         """
         like, (heads, width), statistics = tensors[0], self._row, None
         edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
-        out = like.new_empty((num_targets, width))
+        out = like.new_empty(num_targets, width)
         if self._bound.softmax:
-            statistics = like.new_empty((num_targets, 2, heads))
+            statistics = like.new_empty(num_targets, 2, heads)
         elif self._reduce in ('max', 'min'):
             statistics = torch.empty_like(out)
         is_shared = self._is_shared(edge_index)
@@ -138,22 +138,22 @@ class Walks:
         edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
         lanes, places, num_ids = lanes_of(self._dtype), self._places, listed.num_edge_ids
         sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids}
-        found = {name: grad.new_zeros((sizes[side], width)) for name, side, width in prepared.added}
+        found = {name: grad.new_zeros(sizes[side], width) for name, side, width in prepared.added}
         for names, width in prepared.parameters:
-            found.update(zip(names, grad.new_zeros((len(names), 1, width)).unbind(), strict=True))
+            found.update(zip(names, grad.new_zeros(len(names), 1, width).unbind(), strict=True))
         # edges that are dropped for self-loops have no gradient
         rows = grad.new_empty if num_loops is None else grad.new_zeros
         for name in prepared.written:
-            found[name] = rows((num_ids, self._row.width))
+            found[name] = rows(num_ids, self._row.width)
         weights = [torch.zeros_like(tensors[places[f'{name}:weight']]) for name in prepared.products]
         count = prepared.num_tiles
         of_features, panels = [], []
         for name in prepared.features:
             # a row for each tile of channels
-            of_features.append(grad.new_empty((num_ids, count, tensors[places[f'{name}:features']].shape[1])))
+            of_features.append(grad.new_empty(num_ids, count, tensors[places[f'{name}:features']].shape[1]))
             panels.append(pack(tensors[places[f'{name}:weight']], lanes))
         # summed over heads, of which each tile has some
-        scalars = [grad.new_zeros((num_ids, count)) for _ in prepared.scalars]
+        scalars = [grad.new_zeros(num_ids, count) for _ in prepared.scalars]
         loops = -1 if num_loops is None else num_loops
         prepared.launch.run(
             prepared.packed(

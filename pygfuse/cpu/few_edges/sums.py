@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygfuse.codegen.packing import written_packer
 from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.compilation.launch import Launch
 from pygfuse.cpu.nodes.zero_rows import line_of, looks
@@ -105,22 +106,30 @@ def _body(layout: Layout, dtype: torch.dtype, reduce: str, transposed: bool, beg
     return add_along_edges
 
 
+# what calls bring, in the order of the lines that pack it
+_NUMBERS = 'target_row', 'num_targets', 'num_sources', 'num_added'
+_BROUGHT = 'edge_index', *_NUMBERS, 'x', 'weights', 'own', 'itself', 'out'
+
+
 @functools.lru_cache(maxsize=256)
 def _launches(
     dtype: torch.dtype, width: int, reduce: str, transposed: bool, with_itself: bool, begun: bool
-) -> tuple[tuple[Launch, Tensor, int], ...]:
-    """A launch for each block of channels, with the blocks' first channels and their number."""
-    rows, numbers = torch.empty(0, dtype=dtype, device='cpu'), torch.empty(0, dtype=torch.int64, device='cpu')
-    weights = rows if reduce == WEIGHTED else None
-    itself = (rows, 0.0) if with_itself else (None, None)
+) -> tuple[tuple[Launch, Callable], ...]:
+    """A launch for each layout of blocks of channels, and what packs that which calls bring."""
+    rows = 'x', 'out', *(['weights'] if reduce == WEIGHTED else []), *(['own'] if with_itself else [])
+    # objects of their own, by which they are found again
+    named: dict[str, object] = {name: torch.empty(0, dtype=dtype, device='cpu') for name in rows}
+    named['edge_index'] = torch.empty(0, dtype=torch.int64, device='cpu')
+    named |= {name: int(f'{2**40 + k}') for k, name in enumerate(_NUMBERS)}
+    named |= {'itself': float('0.5')} if with_itself else {}
+    of_edges, of_rows = ([named.get(name) for name in names] for names in (('edge_index', *_NUMBERS[:3]), _BROUGHT[5:]))
     found = []
     for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
         key = str(layout.row), reduce, str(transposed), str(begun)
         name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
         kernel = Kernel(_body(layout, dtype, reduce, transposed, begun), name, key)
-        # nobody asks what arguments are: `add_along_edges` has no others
-        launch = kernel.untested((starts, numbers, 0, 0, 0, 0, rows, weights, *itself, rows, 0))
-        found.append((launch, starts, starts.numel()))
+        arguments = starts, *of_edges, width, *of_rows, named['num_added']
+        found.append((kernel.untested(arguments), written_packer(starts.numel(), arguments, named, _BROUGHT)))
     return tuple(found)
 
 
@@ -162,14 +171,9 @@ def add_along_edges(
     num_added = array.array('q', (0,))
     address, _ = num_added.buffer_info()
     own = None if itself is None else x
-    for launch, starts, count in _launches(x.dtype, width, reduce, transposed, own is not None, begun is not None):
-        launch.run(
-            launch.pack(
-                *(count, starts, edge_index, target_row, num_targets, num_sources, width, x, weights, own, itself),
-                *(out, address),
-            ),
-            1,
-        )
+    for launch, packed in _launches(x.dtype, width, reduce, transposed, own is not None, begun is not None):
+        block = packed(edge_index, target_row, num_targets, num_sources, address, x, weights, own, itself, out)
+        launch.alone(block.buffer_info()[0])
     added = num_added[0]
     if added < 0:
         raise IndexError('an edge names a node that is not there')

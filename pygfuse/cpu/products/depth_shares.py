@@ -43,7 +43,7 @@ class Shares(NamedTuple):
                 continue
             _, rows, depth, width, *factors, _, addend, addend_step, out, out_step, _ = product
             dealt += (IN_PARTS, rows, depth, width, *factors, 0, 0, shares, address, width, UNKNOWN)
-            products = 0, 0, 0, address, rows * width
+            products = 0, width, 0, address, rows * width
             sums += (ADDED_UP, rows, shares, width, *products, 0, addend, addend_step, out, out_step, UNKNOWN)
             address += shares * rows * width * item_bytes
         return tuple(dealt), tuple(sums)

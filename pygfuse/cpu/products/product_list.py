@@ -21,7 +21,18 @@ import numpy as np
 import torch
 from numba import types
 
-from pygfuse.codegen.product_list import ADDED_UP, FINITE, IN_PARTS, NOT_FINITE, TURNED, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import (
+    ADDED_UP,
+    BEFORE_NUMBERS,
+    FINITE,
+    IN_PARTS,
+    NOT_FINITE,
+    PLACE_OF_TABLE,
+    TURNED,
+    UNKNOWN,
+    WORDS,
+    ProductList,
+)
 from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.compilation.launch import Launch
 from pygfuse.cpu.nodes.zero_rows import are_corners_zero, line_of, looks
@@ -61,7 +72,6 @@ def _body(dtype: torch.dtype) -> Callable:
 
     @inlined
     def is_finite(words, i):
-        # parts that find it at once find the same
         if words[i + 14] == UNKNOWN:
             lines, length = words[i + 2], words[i + 3]
             if words[i] & TURNED:
@@ -73,8 +83,11 @@ def _body(dtype: torch.dtype) -> Callable:
     block, rest = _multiplied(Layout(element, 1, wide), False, are_zero), _multiplied(line, True, are_zero)
     turn, add_up = _turned(element, lanes, wide), _added_up(line)
 
-    def multiply(part, parts, address, count):
-        words = word_at(address)
+    def multiply(part, parts, address, count, numbers):
+        entries, table = word_at(address), word_at(numbers)
+        words = np.empty(count * WORDS, np.int64)
+        for i in range(count * WORDS):
+            words[i] = table[entries[2 * i]] + entries[2 * i + 1]
         for i in range(0, count * WORDS, WORDS):
             rows, depth, width = words[i + 1], words[i + 2], words[i + 3]
             out, out_step = at(words[i + 12]), words[i + 13]
@@ -93,8 +106,8 @@ def _body(dtype: torch.dtype) -> Callable:
                 continue
             if words[i] & ADDED_UP:
                 add_up(
-                    first, last, depth, width, at(words[i + 7]), words[i + 8], words[i + 10], at(words[i + 10]),
-                    words[i + 11], out, out_step,
+                    first, last, depth, width, at(words[i + 7]), words[i + 5], words[i + 8], words[i + 10],
+                    at(words[i + 10]), words[i + 11], out, out_step,
                 )  # fmt: skip
                 continue
             left, right, right_step = at(words[i + 4]), at(words[i + 7]), words[i + 8]
@@ -166,16 +179,16 @@ def _turned(element: types.Float, lanes: int, wide: int) -> Function:
 
 
 def _added_up(line: Layout) -> Function:
-    """``add_up(first, last, parts, width, products, step, adds, addend, addend_step, out, out_step)``: some rows of the
-    sum of what all parts wrote, each `step` numbers from the one before."""
+    """``add_up(first, last, count, width, matrices, row_step, step, adds, addend, addend_step, out, out_step)``: some
+    rows of the sum of so many matrices, each `step` numbers from the one before."""
     load, store, full, lanes = line.load_some_edges, line.store_some_edges, line.edges_full, line.channels
 
-    def add_up(first, last, parts, width, products, step, adds, addend, addend_step, out, out_step):
+    def add_up(first, last, count, width, matrices, row_step, step, adds, addend, addend_step, out, out_step):
         for row in range(first, last):
             for column in range(0, width, lanes):
                 found = full(0.0)
-                for part in range(parts):
-                    found = found + load(products, part * step + row * width + column, width - column)
+                for k in range(count):
+                    found = found + load(matrices, k * step + row * row_step + column, width - column)
                 if adds != 0:
                     found = found + load(addend, row * addend_step + column, width - column)
                 store(out, row * out_step + column, found, width - column)
@@ -243,7 +256,24 @@ def is_faster(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> bool:
 @functools.cache
 def _launch(dtype: torch.dtype) -> Launch:
     kernel = Kernel(_body(dtype), f'a list of products, {ELEMENT_TYPES[dtype]}', (str(simd.register_bytes()),))
-    return kernel.untested((0, 0, 0))
+    return kernel.untested((0, 0, 0, 0))
+
+
+def multiply_listed(dtype: torch.dtype, listed: ProductList, block: tuple[int, ...], work: int) -> None:
+    """Computes the products of a list that was written once.
+
+    Args:
+        dtype: As of `multiply`.
+        listed: The list.
+        block: The head of the list, and the numbers of its names.
+        work: As of `multiply`.
+    """
+    if work < MOST_OF_ONE:
+        held = array.array('q', block)
+        held[PLACE_OF_TABLE], _ = address, _ = held.buffer_info()
+        _launch(dtype).alone(address)
+    else:
+        multiply(dtype, listed.words(block[BEFORE_NUMBERS:]), work)
 
 
 def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
@@ -267,6 +297,6 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
 
 
 def _run(dtype: torch.dtype, words: tuple[int, ...], parts: int) -> None:
-    held, launch = array.array('q', words), _launch(dtype)
-    block = launch.pack(parts, parts, held.buffer_info()[0], len(words) // WORDS)
+    listed, launch, nothing = ProductList(words), _launch(dtype), array.array('q', [0] * BEFORE_NUMBERS)
+    block = launch.pack(parts, parts, listed.address, listed.count, nothing.buffer_info()[0])
     launch.run(block, 1 if parts == 1 else min(parts, torch.get_num_threads()))

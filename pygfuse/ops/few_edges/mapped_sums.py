@@ -18,9 +18,8 @@ from pygfuse._lib.modes import nothing_is_said
 from pygfuse.ops.few_edges.sums import TYPES, FewEdges, added_along, sum_along
 from pygfuse.ops.nodes.sum_maps import adjoint_of_maps, maps_of_sums
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
-from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
-from pygfuse.ops.within_torch.intercepted import PLAIN, is_intercepted
+from pygfuse.ops.within_torch.intercepted import PLAIN, is_plain_gradient
 
 
 def mapped_sum_along(
@@ -108,8 +107,7 @@ class _MappedSum(torch.autograd.Function):
     def backward(ctx, grad):
         edge_index, sums, *tensors = ctx.saved_tensors
         needed = ctx.needs_input_grad[3:]
-        is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
-        if is_plain and not torch.is_grad_enabled():
+        if is_plain_gradient(grad) and nothing_is_said() and not torch.is_grad_enabled():
             found = _gradients(ctx.edges, ctx.form, edge_index, sums, tensors, grad, needed)
         else:
             # the sums' own adjoint is noted, and can be differentiated

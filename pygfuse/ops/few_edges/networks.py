@@ -14,8 +14,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
-from pygfuse.ops.within_torch.batched import is_batched
-from pygfuse.ops.within_torch.intercepted import is_intercepted
+from pygfuse.ops.within_torch.intercepted import is_plain_gradient
 from pygfuse.program.activation import Activation
 from pygfuse.program.networks_along_edges import FewEdgeNetwork
 
@@ -75,7 +74,7 @@ class _Network(torch.autograd.Function):
         edge_index, *ends = ctx.saved_tensors
         network, edges, tensors, needed = ctx.network, ctx.edges, ends[2:], ctx.needs_input_grad[3:]
         found = None
-        if not (type(grad) is not Tensor or torch.is_grad_enabled() or is_intercepted() or is_batched(grad)):
+        if is_plain_gradient(grad) and not torch.is_grad_enabled():
             found = _gradients(network, edges, edge_index, tensors, ends[:2], grad, needed)
         if found is None:
             found = _by_torch(network, edges, edge_index, tensors, grad, needed)

@@ -24,8 +24,7 @@ from pygfuse.mapping.few_edges import are_few, counted_bytes
 from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import is_list
-from pygfuse.ops.within_torch.batched import is_batched
-from pygfuse.ops.within_torch.intercepted import PLAIN, is_intercepted
+from pygfuse.ops.within_torch.intercepted import PLAIN, is_plain_gradient
 from pygfuse.program.library.neighbours import NEIGHBOURS, NORMALISED_NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.sums_along_edges import MEAN, NORMALISED_WITH_LOOPS, SUM, WEIGHTED
 
@@ -166,7 +165,7 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (edge_index, weights), edges = ctx.saved_tensors, ctx.edges
-        if type(grad) is not Tensor or is_intercepted() or is_batched(grad):
+        if not is_plain_gradient(grad):
             found = _by_torch(grad, edge_index, weights, edges, *ctx.form)
         elif torch.is_grad_enabled():
             # the adjoint is a sum again

@@ -59,7 +59,7 @@ class MapLines(ProductLines):
             self.say(f'{result} = {" + ".join([*terms, *biases])}')
             return
         count = self.rows(maps[0].side)[1]
-        self.prepare(f'{result} = source.new_empty(({count}, {width}))')
+        self.prepare(f'{result} = source.new_empty({count}, {width})')
         out = matrix(result, width)
         for place, part in enumerate(maps):
             rows, count, _ = self.rows(part.side)

@@ -23,10 +23,9 @@ from pygfuse.ops.mapped_walk.map_lines import Shape
 from pygfuse.ops.mapped_walk.shaped import Shaped, Wanted, shaped_of
 from pygfuse.ops.nodes.sum_maps import adjoint_of_maps, maps_of_sums
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
-from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.handed_out import HandedOut
-from pygfuse.ops.within_torch.intercepted import is_intercepted
+from pygfuse.ops.within_torch.intercepted import is_plain_gradient
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 # arguments of the function that are not differentiated
@@ -115,7 +114,8 @@ def _forward(
         behind, rows = rest[form.given_to_derived :], _rows_of(given)
         for derived in form.derived:
             operands += derived.compute(rows, behind)
-    operands += shaped.weights(*mapped)
+    if shaped.weights is not None:
+        operands += shaped.weights(*mapped)
     try:
         taken = shaped.plan.rows(operands, listed.num_edge_ids)
         walked, statistics = shaped.plan.walks(given[0]).forward(listed, taken, shaped.numbers)
@@ -177,7 +177,7 @@ class _MappedWalk(torch.autograd.Function):
         shaped, edges, listed, itself = ctx.said
         edge_index, summed, walked, statistics, *saved = ctx.saved_tensors
         given = saved[len(shaped.plan.tensors) :]
-        is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad) and nothing_is_said()
+        is_plain = is_plain_gradient(grad) and nothing_is_said()
         was_written = ctx.handed_out is not None and ctx.handed_out.was_written
         found = None
         if is_plain and not (was_written or torch.is_grad_enabled()):
@@ -240,16 +240,17 @@ def _gradients_of_sum(
     found: dict[str, Tensor] = {}
     of_rest: list[Tensor | None] = [None] * len(rest)
     if wanted.adjoint is not None:
-        for place, again in enumerate(shaped.remake(*mapped)):
+        for place, again in enumerate(() if shaped.remake is None else shaped.remake(*mapped)):
             operands[place] = operands[place] if again is None else again
         first = num_made + form.given_to_derived
         operands[num_made + num_dots : first] = rest[num_dots : form.given_to_derived]
-        for derived in form.derived:
+        for derived, is_remade in zip(form.derived, form.are_remade, strict=True):
             last = first + len(derived.reads)
-            if derived.is_remade:
+            if is_remade:
                 operands[first:last] = derived.compute(_rows_of(given), rest[form.given_to_derived :])
             first = last
-        operands[first:] = shaped.weights(*mapped)
+        if shaped.weights is not None:
+            operands[first:] = shaped.weights(*mapped)
         for place in wanted.adjoint.unread:
             operands[place] = None
         of_walked = torch.cat([grad] * form.heads, dim=1) if form.sums_heads else grad.contiguous()

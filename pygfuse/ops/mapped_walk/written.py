@@ -25,14 +25,14 @@ class Written(NamedTuple):
 
     Attributes:
         make: ``make(source, target, edge, w0, b0, ...)``: the operands that are made.
-        weights: The weights of those that the walk multiplies.
-        remake: As `make`, of what nobody keeps; None for others.
+        weights: The weights of those that the walk multiplies; None where there are none.
+        remake: As `make`, of what nobody keeps, and None for others; None where all is kept.
         add: ``add(walked, itself, source, ...)``: the result, with what is added to it; None where nothing is.
     """
 
     make: Callable
-    weights: Callable
-    remake: Callable
+    weights: Callable | None
+    remake: Callable | None
     add: Callable | None
 
 
@@ -65,8 +65,9 @@ def written(form: Form, shape: Shape) -> Written:
         return lines.function(names, _tuple_of(results))
 
     weights = [_sum_of_weights(form.made[name], shape) for name in products]
-    weights_of = ProductLines('source').function(names, _tuple_of(weights))
-    return Written(maker(lambda parts: True), weights_of, maker(is_remade), _adder(form, shape))
+    weights_of = ProductLines('source').function(names, _tuple_of(weights)) if weights else None
+    remake = maker(is_remade) if any(map(is_remade, form.made.values())) else None
+    return Written(maker(lambda parts: True), weights_of, remake, _adder(form, shape))
 
 
 def is_remade(parts: Sequence[Part]) -> bool:
@@ -80,10 +81,11 @@ def _adder(form: Form, shape: Shape) -> Callable | None:
     lines, parts = MapLines(shape), [part for part in form.added if is_there(part, shape)]
     if not (parts or form.sums_heads or shape.added):
         return None
-    if form.sums_heads:
-        lines.say(f'walked = walked.view(walked.shape[0], {form.heads}, {form.channels}).sum(1)')
     width = form.channels if form.sums_heads else form.heads * form.channels
-    lines.add_up('out', parts, width, begun='walked')
+    if form.sums_heads:
+        lines.prepare(f'summed = source.new_empty(walked.shape[0], {width})')
+        lines.sum_of_blocks('walked.shape[0]', form.heads, width, 'walked', matrix('summed', width))
+    lines.add_up('out', parts, width, begun='summed' if form.sums_heads else 'walked')
     if shape.added:
         target = rows_of(TARGET, shape)
         lines.say(f'out.add_({target}, alpha=itself)' if parts else f'out = add(walked, {target}, alpha=itself)')

@@ -129,7 +129,7 @@ def _by_list(first: Tensor, second: Tensor, bias: Tensor | None = None, to: Tens
 def _listed_product(is_turned: bool, biased: bool, is_added: bool) -> Callable[..., Tensor]:
     lines = ProductLines('first')
     lines.prepare('(rows, inner), width = first.shape, second.shape[1]')
-    lines.prepare(f'out = {"to" if is_added else "on_huge_pages(first.new_empty((rows, width)))"}')
+    lines.prepare(f'out = {"to" if is_added else "on_huge_pages(first.new_empty(rows, width))"}')
     left, out = matrix('first', 'first.stride(0)'), matrix('out', 'width')
     right = matrix('second', 'inner').turned if is_turned else matrix('second', 'width')
     bias = 'bias.data_ptr()' if biased else 0
@@ -141,7 +141,7 @@ def _listed_product(is_turned: bool, biased: bool, is_added: bool) -> Callable[.
 def _listed_sum() -> Callable[[Tensor, Tensor], Tensor]:
     lines = ProductLines('first')
     lines.prepare('(rows, height), width = first.shape, second.shape[1]')
-    lines.prepare('out = first.new_empty((height, width))')
+    lines.prepare('out = first.new_empty(height, width)')
     left, right = matrix('first', 'first.stride(0)').turned, matrix('second', 'second.stride(0)')
     lines.product(('height', 'rows', 'width'), left, right, matrix('out', 'width'))
     return lines.function('first, second', 'out')

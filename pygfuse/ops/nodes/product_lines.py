@@ -7,6 +7,7 @@ Of few rows, a product of torch's takes most of its time before it multiplies.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.backends import product_list_of
-from pygfuse.codegen.product_list import Matrix, product_words
+from pygfuse.codegen.product_list import Matrix, ProductList, product_words, sum_words
 
 # of a product: rows, depth and width
 Sizes = tuple[str | int, str | int, str | int]
@@ -30,8 +31,9 @@ class ProductLines:
     def __init__(self, like: str) -> None:
         self._like = like
         self._lines: list[str] = []
-        self._words: list[str] = []
-        self._work: list[str] = []
+        self._words: list[str | int] = []
+        self._sizes: list[Sizes] = []
+        self._scope: dict[str, object] = {}
 
     def say(self, line: str) -> None:
         """Writes a line, which runs behind all that was written before."""
@@ -69,14 +71,19 @@ class ProductLines:
             left, right, out, addend: The matrices.
             bias: The address of a vector.
         """
-        self._words.append(product_words(sizes, left, right, out, bias, addend))
-        self._work.append(' * '.join(map(str, sizes)))
+        self._words += product_words(sizes, left, right, out, bias, addend)
+        self._sizes.append(sizes)
 
     def column_sums(self, rows: str | int, width: str | int, of: Matrix, out: Matrix, adds: bool = False) -> None:
         """Writes the sums of a matrix's columns: a product with ones."""
         self.product(
             (1, rows, width), Matrix(f'address_of_one({self._like})', 0, 0), of, out, addend=out if adds else None
         )
+
+    def sum_of_blocks(self, rows: str | int, count: int, width: int, of: str, out: Matrix) -> None:
+        """Writes the sum of the blocks of columns, so many of a width, that a contiguous matrix has by its name."""
+        self._words += sum_words((rows, count, width), Matrix(f'{of}.data_ptr()', count * width, width), out)
+        self._sizes.append((rows, count, width))
 
     def wait(self) -> None:
         """Has the products that follow begin once those before are computed."""
@@ -92,15 +99,20 @@ class ProductLines:
         """
         self._flush()
         text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
-        scope = {'multiply': _multiply, 'address_of_one': _address_of_one, 'refuse': _refuse, **names}
+        own = {'kernels_of': product_list_of, 'address_of_one': _address_of_one, 'refuse': _refuse}
+        scope = {**own, **self._scope, **names}
         exec(f'def function({arguments}):\n{text}', scope)
         return scope['function']
 
     def _flush(self) -> None:
         if self._words:
-            work = ' + '.join(self._work)
-            self._lines.append(f'multiply({self._like}, ({", ".join(self._words)}), {work})')
-            self._words, self._work = [], []
+            listed, name = ProductList(self._words), f'list_{len(self._scope)}'
+            self._scope[name] = listed
+            block = ', '.join(map(str, [*listed.head, *listed.names]))
+            like = self._like
+            given = f'{like}.dtype, {name}, ({block}), {_work_of(self._sizes)}'
+            self._lines.append(f'kernels_of({like}.device).multiply_listed({given})')
+            self._words, self._sizes = [], []
 
 
 def matrix(name: str, row_step: str | int, offset: str | int = 0) -> Matrix:
@@ -132,8 +144,10 @@ def _refuse(**tensors: Tensor | None) -> None:
     raise ValueError(f'Expected rows and the weights and biases of linear maps to fit one another (got {shapes})')
 
 
-def _multiply(like: Tensor, words: tuple[int, ...], work: int) -> None:
-    product_list_of(like.device).multiply(like.dtype, words, work)
+def _work_of(sizes: Sequence[Sizes]) -> str:
+    """The number of multiplications of products, each term that is met again computed once."""
+    terms = Counter(tuple(sorted(map(str, each))) for each in sizes)
+    return ' + '.join(' * '.join(term if count == 1 else (str(count), *term)) for term, count in terms.items())
 
 
 @functools.lru_cache(maxsize=16)

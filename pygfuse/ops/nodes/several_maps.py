@@ -107,7 +107,7 @@ def _listed_products(biased: tuple[bool, ...]) -> Callable[..., list[Tensor]]:
         if has_bias:
             lines.prepare(f'bias{i} = bias{i}.contiguous()')
             lines.expect([f'bias{i}.numel() == width{i}'], f'weight{i}', f'bias{i}')
-        lines.prepare(f'out{i} = on_huge_pages(x.new_empty((rows, width{i})))')
+        lines.prepare(f'out{i} = on_huge_pages(x.new_empty(rows, width{i}))')
         left, right = matrix('x', 'x.stride(0)'), matrix(f'weight{i}', 'inner').turned
         bias = f'bias{i}.data_ptr()' if has_bias else 0
         lines.product(('rows', 'inner', f'width{i}'), left, right, matrix(f'out{i}', f'width{i}'), bias)

@@ -16,9 +16,8 @@ from pygfuse._lib.functions import applied
 from pygfuse._lib.pages import on_huge_pages
 from pygfuse.ops.nodes.product_lines import ProductLines, contiguous, matrix
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
-from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
-from pygfuse.ops.within_torch.intercepted import is_intercepted
+from pygfuse.ops.within_torch.intercepted import is_plain_gradient
 
 
 @functools.cache
@@ -33,7 +32,7 @@ def maps_of_sums(biased: bool, rooted: bool) -> Callable[..., Tensor]:
     """
     lines = ProductLines('sums')
     lines.prepare('(rows, inner), width = sums.shape, weight.shape[0]')
-    lines.prepare('weight, out = weight.contiguous(), sums.new_empty((rows, width))')
+    lines.prepare('weight, out = weight.contiguous(), sums.new_empty(rows, width)')
     turned, out = matrix('weight', 'inner').turned, matrix('out', 'width')
     lines.expect(['weight.shape[1] == inner'], 'sums', 'weight')
     if biased:
@@ -72,7 +71,7 @@ def adjoint_of_maps(
         lines.prepare('of_own = root.shape[1]')
     grad = matrix('grad', 'width')
     if for_x:
-        lines.prepare(f'of_sums = {"to" if is_added else "grad.new_empty((rows, inner))"}')
+        lines.prepare(f'of_sums = {"to" if is_added else "grad.new_empty(rows, inner)"}')
         if is_large:
             lines.prepare('of_sums = on_huge_pages(of_sums)')
         of_sums = matrix('of_sums', 'inner')
@@ -137,8 +136,7 @@ class _Maps(torch.autograd.Function):
     def backward(ctx, grad):
         x, own, weight, _, root = given = ctx.saved_tensors
         needed = ctx.needs_input_grad
-        is_plain = type(grad) is Tensor and not is_intercepted() and not is_batched(grad)
-        if not is_plain or torch.is_grad_enabled():
+        if not is_plain_gradient(grad) or torch.is_grad_enabled():
             return tuple(differentiable(_by_torch, given, grad, needed))
         return adjoint_of_maps(needed, False)(grad, x, own, weight, root)
 

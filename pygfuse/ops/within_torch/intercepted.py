@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from pygfuse.ops.within_torch.batched import is_batched
+
 # torch's own classes of tensors
 PLAIN = {Tensor, Parameter}
 
@@ -33,6 +35,11 @@ def is_transformed() -> bool:
         or forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None
     )
+
+
+def is_plain_gradient(grad: Tensor) -> bool:
+    """Whether a kernel can read a gradient, and nobody traces, transforms or intercepts what is done with it."""
+    return type(grad) is Tensor and not is_intercepted() and not is_batched(grad)
 
 
 def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -97,7 +97,7 @@ def test_what_the_kernel_is_told():
     dealt, sums = shares_of(listed, 4).lists(1000, 8)
     left = grad.data_ptr(), 1, 9
     assert dealt == (IN_PARTS, 9, ROWS, 20, *left, x.data_ptr(), 20, 0, 0, 4, 1000, 20, UNKNOWN)
-    assert sums == (ADDED_UP, 9, 4, 20, 0, 0, 0, 1000, 180, 0, out.data_ptr(), 20, out.data_ptr(), 20, UNKNOWN)
+    assert sums == (ADDED_UP, 9, 4, 20, 0, 20, 0, 1000, 180, 0, out.data_ptr(), 20, out.data_ptr(), 20, UNKNOWN)
 
 
 def test_fewer_shares_than_parts(monkeypatch):

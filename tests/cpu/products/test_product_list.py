@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.product_list import TURNED, UNKNOWN, WORDS, Matrix, product_words
+from pygfuse.codegen.product_list import TURNED, UNKNOWN, WORDS, Matrix, ProductList, product_words, sum_words
 from pygfuse.cpu.products import product_list
-from pygfuse.cpu.products.product_list import DEPTH, multiply
+from pygfuse.cpu.products.product_list import DEPTH, multiply, multiply_listed
 
 # rows, depth and width: none, one, less than a register, with a rest of rows and channels, and more than one piece deep
 SHAPES = [
@@ -71,6 +71,43 @@ def test_a_product_of_an_earlier_result(in_parts_or_not):
     torch.testing.assert_close(out, x @ first @ second + x @ first[:, :5])
 
 
+@PARTS
+def test_a_list_that_is_written_once(in_parts_or_not):
+    x, second = Matrix('x', 9), Matrix('second', 'width')
+    rows, width = 25, 33
+    listed = ProductList(
+        [
+            *product_words(('rows', 9, 'width'), x, Matrix('first', 'width'), Matrix('hidden', 'width'), 'bias'),
+            *product_words(('rows', 'width', 9), Matrix('hidden', 'width'), second.turned, Matrix('out', 9)),
+        ]
+    )
+    assert listed.names == ('rows', 'width', 'x', 'first', 'bias', 'hidden', 'second', 'out')
+    assert listed.count == 2
+    for _ in range(2):
+        given = drawn(rows, 9), drawn(9, width), drawn(width), drawn(rows, width), drawn(9, width), drawn(rows, 9)
+        numbers = rows, width, *[tensor.data_ptr() for tensor in given]
+        multiply_listed(torch.float64, listed, (*listed.head, *numbers), 1)
+        left, first, bias, hidden, right, out = given
+        torch.testing.assert_close(hidden, left @ first + bias)
+        torch.testing.assert_close(out, hidden @ right.t())
+        # others, of other sizes
+        rows, width = 7, 70
+
+
+@PARTS
+def test_a_sum_of_blocks_of_columns(in_parts_or_not):
+    for rows, count, width in ((0, 3, 5), (1, 1, 1), (25, 3, 70), (14, 5, 16)):
+        blocks, around = drawn(rows, count * width), torch.full((rows, width + 3), 7.0, dtype=torch.float64)
+        found = sum_words((rows, count, width), Matrix(blocks.data_ptr(), count * width, width), Matrix(0, width + 3))
+        found = (*found[:12], around.data_ptr(), *found[13:])
+        # one that is added to it is behind it
+        bias = drawn(width)
+        added = words(drawn(rows, 0), drawn(0, width), around[:, :width], bias, around[:, :width])
+        multiply(torch.float64, found + added, 1)
+        torch.testing.assert_close(around[:, :width], blocks.view(rows, count, width).sum(1) + bias)
+        assert (around[:, width:] == 7.0).all()
+
+
 def test_sums_of_columns_are_products_with_ones():
     x, one, out = drawn(300, 40), torch.ones(1, dtype=torch.float64), torch.empty(1, 40, dtype=torch.float64)
     multiply(torch.float64, words(one.expand(1, 300), x, out), 0)
@@ -131,8 +168,8 @@ def test_no_depth(rows):
     bias, out = drawn(40), drawn(rows, 40)
     expected = out + bias
     written = Matrix(str(out.data_ptr()), 40)
-    text = product_words((rows, 0, 40), None, None, written, bias.data_ptr(), written)
-    multiply(torch.float64, tuple(map(int, text.split(', '))), 0)
+    found = product_words((rows, 0, 40), None, None, written, bias.data_ptr(), written)
+    multiply(torch.float64, tuple(map(int, found)), 0)
     assert torch.equal(out, expected)
 
 

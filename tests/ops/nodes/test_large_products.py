@@ -26,9 +26,11 @@ def by_torch(monkeypatch):
 @pytest.fixture
 def listed(monkeypatch):
     """The sizes of lists that run, where torch's products are said to be slow."""
-    found, run = [], product_list.multiply
+    found, run = [], product_list.multiply_listed
     monkeypatch.setattr(product_list, 'is_faster', lambda *_: True)
-    monkeypatch.setattr(product_list, 'multiply', lambda *arguments: found.append(len(arguments[1])) or run(*arguments))
+    monkeypatch.setattr(
+        product_list, 'multiply_listed', lambda *arguments: found.append(arguments[1].count) or run(*arguments)
+    )
     return found
 
 

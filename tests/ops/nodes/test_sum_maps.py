@@ -71,10 +71,12 @@ def test_tensors_that_are_not_contiguous():
 @pytest.fixture
 def listed(monkeypatch):
     """The sizes of lists that run, where torch's products are said to be slow and all maps large enough."""
-    found, run = [], product_list.multiply
+    found, run = [], product_list.multiply_listed
     monkeypatch.setattr(product_list, 'is_faster', lambda *_: True)
     monkeypatch.setattr(linear, 'LEAST_LISTED', 0)
-    monkeypatch.setattr(product_list, 'multiply', lambda *arguments: found.append(len(arguments[1])) or run(*arguments))
+    monkeypatch.setattr(
+        product_list, 'multiply_listed', lambda *arguments: found.append(arguments[1].count) or run(*arguments)
+    )
     return found
 
 
