@@ -26,7 +26,7 @@ from pygfuse.conv._modules.edges_by_name import takes_edges
 from pygfuse.conv._smearing import GaussianSmearing
 
 # PyG's class -> the fused class of the same name
-FUSED_CLASSES: dict[type, type[FusedConv]] = {
+FUSED_CLASSES: dict[type, type[FusedConv | Planned]] = {
     # those of a model of PyG's are not among its layers
     getattr(torch_geometric.nn, name, None) or getattr(conv, name).plain: getattr(conv, name)
     for name in conv.__all__
@@ -233,8 +233,10 @@ def unfuse(model: torch.nn.Module) -> torch.nn.Module:
 def _fused_class(module: torch.nn.Module, compile: bool) -> type:
     """The class that a module becomes; its own where there is none."""
     kind = type(module)
-    if kind in FUSED_CLASSES and not (compile and fallback.why_not_reduce(module, FUSED_CLASSES[kind].spec.reductions)):
-        return FUSED_CLASSES[kind]
+    fused = FUSED_CLASSES.get(kind)
+    has_choice = compile and fused is not None and issubclass(fused, FusedConv)
+    if fused is not None and not (has_choice and fallback.why_not_reduce(module, fused.spec.reductions)):
+        return fused
     if compile and kind in _OF_MODELS:
         return _OF_MODELS[kind]
     if not compile or isinstance(module, (FusedConv, Planned, torch_geometric.nn.MetaLayer)):
@@ -253,7 +255,7 @@ def _may_gather(module: torch.nn.Module) -> bool:
 
 def _plain_class(module: torch.nn.Module) -> type:
     kind = type(module)
-    return kind.plain if isinstance(module, Planned) else _PLAIN_CLASSES.get(kind, kind)
+    return _PLAIN_CLASSES.get(kind) or (kind.plain if isinstance(module, Planned) else kind)
 
 
 def _check_module(model: torch.nn.Module) -> None:

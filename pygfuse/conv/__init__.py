@@ -16,6 +16,7 @@ from pygfuse.conv.gcn_conv import GCNConv
 from pygfuse.conv.gin_conv import GINConv, GINEConv
 from pygfuse.conv.gmm_conv import GMMConv
 from pygfuse.conv.graph_conv import GraphConv
+from pygfuse.conv.grav_net_conv import GravNetConv
 from pygfuse.conv.han_conv import HANConv
 from pygfuse.conv.heat_conv import HEATConv
 from pygfuse.conv.hgt_conv import HGTConv
@@ -25,6 +26,7 @@ from pygfuse.conv.res_gated_graph_conv import ResGatedGraphConv
 from pygfuse.conv.rgat_conv import RGATConv
 from pygfuse.conv.rgcn_conv import FastRGCNConv, RGCNConv
 from pygfuse.conv.sage_conv import SAGEConv
+from pygfuse.conv.spline_conv import SplineConv
 from pygfuse.conv.transformer_conv import TransformerConv
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     'GINEConv',
     'GMMConv',
     'GraphConv',
+    'GravNetConv',
     'HANConv',
     'HEATConv',
     'HGTConv',
@@ -57,5 +60,6 @@ __all__ = [
     'ResGatedGraphConv',
     'SAGEConv',
     'Spec',
+    'SplineConv',
     'TransformerConv',
 ]

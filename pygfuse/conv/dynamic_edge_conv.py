@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import PairTensor
 
-from pygfuse.conv._layer.checks import pair_of
+from pygfuse.conv._points import clouds_of
 from pygfuse.conv.edge_conv import EdgeConv
 from pygfuse.ops.points.knn import check_k, neighbours_of
 
@@ -60,17 +60,7 @@ class DynamicEdgeConv(EdgeConv, torch_geometric.nn.DynamicEdgeConv):
         self, x: Tensor | PairTensor, batch: Tensor | tuple[Tensor | None, Tensor | None] | None = None
     ) -> Tensor:
         """Runs the layer; arguments and results are those of PyG's ``DynamicEdgeConv.forward``."""
-        points, queries = pair_of(x)
-        if points is None or queries is None:
-            raise ValueError(f"Expected 'x' to hold points and queries (got None in x[{int(points is not None)}])")
-        if points.dim() != 2:
-            name = 'x' if isinstance(x, Tensor) else 'x[0]'
-            raise ValueError(
-                f"Expected '{name}' to be two-dimensional, [nodes, features] (got shape {list(points.shape)})"
-            )
-        batches = batch if isinstance(batch, (tuple, list)) else (batch, batch)
-        names = 'x,x' if isinstance(x, Tensor) else 'x[0],x[1]'
-        names += ',batch[0],batch[1]' if isinstance(batch, (tuple, list)) else ',batch,batch'
+        points, queries, batches, names = clouds_of(x, batch)
         return super().forward(x, neighbours_of(points, queries, self.k, *batches, names))
 
     # those of its own: PyG's two classes are no relatives

@@ -25,8 +25,6 @@ DATA = ROOT / 'pygfuse' / 'conv' / 'supported.json'
 PAGE = ROOT / 'docs' / 'supported.md'
 # what PyG itself cannot run without packages that are not on PyPI for every platform
 MISSING = {
-    'GravNetConv': 'not tried: PyG needs pyg-lib or torch_cluster for it',
-    'SplineConv': 'not tried: PyG needs pyg-lib or torch_spline_conv for it',
     'FusedGATConv': 'not tried: PyG needs dgNN for it',
 }
 FUSED = ('written', 'compiled')

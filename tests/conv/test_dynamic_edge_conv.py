@@ -6,15 +6,14 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-import torch_geometric
 import torch_geometric.nn as pyg
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, ReLU, Sequential
-from torch.torch_version import TorchVersion
 
 import pygfuse
 from pygfuse.conv import DynamicEdgeConv
 from pygfuse.ops.points.knn import knn, knn_graph
+from tests.support.pyg_lib import with_pyg_lib  # noqa: F401 (a fixture)
 
 FEATURES, CHANNELS, K = 3, 8, 5
 BATCH = torch.arange(4).repeat_interleave(torch.tensor([20, 3, 30, 7]))
@@ -22,23 +21,6 @@ BATCH = torch.arange(4).repeat_interleave(torch.tensor([20, 3, 30, 7]))
 
 def points(count: int = len(BATCH), seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(count, FEATURES, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture
-def with_pyg_lib(monkeypatch):
-    """Has PyG's own class find the operator of pyg-lib, or that of torch_cluster, which PyG 2.7 takes."""
-
-    def operator(x, y, ptr_x, ptr_y, k, cosine, num_workers):
-        batches = [
-            None if ptr is None else torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()) for ptr in (ptr_x, ptr_y)
-        ]
-        return knn(x, y, k, *batches)
-
-    if TorchVersion(torch_geometric.__version__) < '2.8':
-        monkeypatch.setattr('torch_geometric.nn.conv.edge_conv.knn', knn)
-        return
-    monkeypatch.setattr('torch_geometric.typing.WITH_KNN', True)
-    monkeypatch.setattr(torch.ops.pyg, 'knn', operator, raising=False)
 
 
 def plain_of(conv: DynamicEdgeConv) -> Module:
@@ -99,7 +81,8 @@ def test_clouds_of_few_points_and_none():
     assert conv(points(1)).shape == (1, CHANNELS)
 
 
-def test_constructor_parameters_and_printed_form(with_pyg_lib):
+@pytest.mark.usefixtures('with_pyg_lib')
+def test_constructor_parameters_and_printed_form():
     made = []
     for kind in (pyg.DynamicEdgeConv, DynamicEdgeConv):
         torch.manual_seed(0)
@@ -120,7 +103,8 @@ def test_constructor_parameters_and_printed_form(with_pyg_lib):
     torch.testing.assert_close(fused.state_dict(), plain.state_dict())
 
 
-def test_layers_of_pyg_are_swapped(with_pyg_lib):
+@pytest.mark.usefixtures('with_pyg_lib')
+def test_layers_of_pyg_are_swapped():
     model = torch.nn.ModuleList([pyg.DynamicEdgeConv(Linear(2 * FEATURES, CHANNELS), K)])
     x = points(dtype=torch.float32)
     expected = model[0](x, BATCH)

@@ -9,10 +9,19 @@ from torch_geometric.utils import scatter
 import pygfuse.conv
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.transforms import find_hag
-from tests.conv import test_cf_conv, test_dynamic_edge_conv, test_gate_conv, test_meta_layer, test_nn_conv
+from tests.conv import (
+    test_cf_conv,
+    test_dynamic_edge_conv,
+    test_gate_conv,
+    test_grav_net_conv,
+    test_meta_layer,
+    test_nn_conv,
+    test_spline_conv,
+)
 from tests.support import edge_conv
 from tests.support.cases import EDGES, GAT, GAT_EDGES, NN, PLAIN, SAGE
 from tests.support.parity import GRAPHS, assert_close, results
+from tests.support.pyg_lib import pyg_lib
 
 SMALL = GRAPHS['self-loops']()
 # it launches one kernel
@@ -53,6 +62,12 @@ OTHERS = {
     'GATEConv': lambda: test_gate_conv.PARITY.check(test_gate_conv.OPTIONS, **test_gate_conv.inputs(SMALL)),
 }
 
+
+def with_pyg_lib(check, *arguments):
+    with pyg_lib():
+        check(*arguments)
+
+
 # beside kernels these have operators of torch, on chunks of edges
 NETWORKS = {
     'EdgeConv': lambda: [
@@ -67,6 +82,8 @@ NETWORKS = {
         for name in test_meta_layer.LAYERS
     ],
     'DynamicEdgeConv': lambda: test_dynamic_edge_conv.test_is_edge_conv_on_the_nearest_neighbours('max'),
+    'GravNetConv': lambda: with_pyg_lib(test_grav_net_conv.check, test_grav_net_conv.points(), None),
+    'SplineConv': lambda: with_pyg_lib(test_spline_conv.check, SMALL, {'aggr': 'max'}),
 }
 
 

@@ -29,6 +29,7 @@ from tests.mutations.in_programs import OF_PROGRAMS
 from tests.mutations.in_remade_edges import OF_REMADE_EDGES
 from tests.mutations.in_rows_of_nodes import OF_ROWS_OF_NODES
 from tests.mutations.in_side_effects import OF_SIDE_EFFECTS
+from tests.mutations.in_splines import OF_SPLINES
 from tests.mutations.in_traced_calls import OF_TRACED_CALLS
 from tests.mutations.in_turned import OF_TURNED
 from tests.mutations.in_two_sets import OF_TWO_SETS
@@ -43,6 +44,7 @@ MUTATIONS = (
     *OF_OPERATORS,
     *OF_LAYERS,
     *OF_TYPED_LAYERS,
+    *OF_SPLINES,
     *OF_TYPES,
     *OF_TYPED_MAPS,
     *OF_ADJACENCIES,

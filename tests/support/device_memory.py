@@ -41,7 +41,7 @@ def unwritten() -> Iterator[None]:
     def marking(make: Callable) -> Callable:
         def made(*arguments: object, **options: object) -> torch.Tensor:
             tensor = make(*arguments, **options)
-            if tensor.device.type == 'cpu' and tensor.numel() and tensor.is_contiguous():
+            if tensor.device.type == 'cpu' and tensor.numel() and tensor.is_contiguous() and tensor.nbytes % 2 == 0:
                 tensor.detach().view(-1).view(torch.int16).fill_(_UNWRITTEN)
             return tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -46,6 +47,9 @@ class Planned(Noted):
         return {name: value for name, value in super().__getstate__().items() if name not in self._of_calls}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        kind = type(self)
+        if getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
+            return super().__reduce_ex__(protocol)
         return _blank, (type(self).compiled, self.plain), self.__getstate__()
 
 

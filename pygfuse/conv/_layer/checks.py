@@ -149,7 +149,8 @@ def check_features(conv: Module, said_by: str, x: NodePair, shared: bool) -> Non
 
 def _may_take(conv: Module, width: int) -> bool:
     """Whether a linear map of nodes was replaced by one that takes, for all one knows, so many features."""
-    of_edges = getattr(conv.spec.edge, 'map', None)
+    spec = getattr(conv, 'spec', None)
+    of_edges = None if spec is None else getattr(spec.edge, 'map', None)
     found = (child for name, child in conv.named_children() if name.startswith('lin') and name != of_edges)
     maps = itertools.chain.from_iterable(child if isinstance(child, ModuleList) else (child,) for child in found)
     return any(getattr(child, 'in_channels', getattr(child, 'in_features', width)) == width for child in maps)

@@ -13,6 +13,7 @@ from pygfuse.graph.adjacency import FLOWS
 from pygfuse.graph.graph import Graph
 from pygfuse.ops.points.clouds import check_alike, check_batch_size, check_flow, checked_batch, pointers, prepared
 from pygfuse.ops.within_torch.compiled_graphs import register_fake
+from pygfuse.ops.within_torch.intercepted import is_intercepted
 from pygfuse.ops.within_torch.tags import OF_EDGES
 
 __all__ = ['knn', 'knn_graph']
@@ -151,7 +152,7 @@ def neighbours_of(
     edge_index = torch.ops.pygfuse.knn(points, queries, k, batch_x, batch_y, cosine, batch_size, flow, names)
     num_targets = len(x if y is None else y)
     # known only where every cloud has k neighbours to give; elsewhere the graph is made when it is needed
-    if not torch.compiler.is_compiling() and edge_index.shape[1] == k * num_targets:
+    if not is_intercepted() and edge_index.shape[1] == k * num_targets:
         Graph.keep_regular(edge_index, k, len(x), num_targets, flow)
     return edge_index
 

@@ -367,3 +367,16 @@ def test_wrong_arguments_are_named(name):
 def test_public_names():
     assert pygfuse.knn is knn
     assert pygfuse.knn_graph is knn_graph
+
+
+def test_within_transforms_of_torch_func():
+    positions = torch.rand(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def energy(positions: Tensor) -> Tensor:
+        first, second = knn_graph(positions, 4)
+        return (positions[first] - positions[second]).square().sum(1).sqrt().sum()
+
+    leaf = positions.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(energy(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(energy)(positions), expected)
+    torch.testing.assert_close(torch.func.jacrev(energy)(positions), expected)
