@@ -103,8 +103,8 @@ OF_MAPPED_WALKS = (
     Mutation(
         'gradients of edges that self-loops take the place of',
         'cpu/few_edges/listed_walks.py',
-        'rows = grad.new_empty if num_loops is None else grad.new_zeros',
-        "rows = lambda shape: grad.new_full(shape, float('nan'))",
+        'rows = grad.new_empty if listed.num_loops is None else grad.new_zeros',
+        "rows = lambda *shape: grad.new_full(shape, float('nan'))",
         f'{LISTED} -k have_no_gradient',
     ),
     Mutation(
@@ -183,6 +183,27 @@ OF_MAPPED_WALKS = (
         'begun = found[name].view(x.shape) if name in found else None',
         'begun = None',
         f'{NODE} -k one_node',
+    ),
+    Mutation(
+        'operands that are given and not contiguous',
+        'ops/mapped_walk/shaped.py',
+        'are_mapped and len(form.made) == len(self.plan.tensors)',
+        'are_mapped',
+        f'{NODE} -k not_contiguous',
+    ),
+    Mutation(
+        'rows as they are that are not contiguous',
+        'ops/mapped_walk/shaped.py',
+        'part.linear is not None and part.side in (SOURCE, TARGET) for part in parts',
+        'part.side in (SOURCE, TARGET) for part in parts',
+        f'{NODE} -k not_contiguous',
+    ),
+    Mutation(
+        'more than operands of nodes that a walk has no room for',
+        'cpu/few_edges/listed_walks.py',
+        'places.products, plan.features, plan.edge_scalars)),',
+        'places.products, plan.features)),',
+        f'{NODE} -k only_gradients',
     ),
     Mutation(
         'heads that are not added up',

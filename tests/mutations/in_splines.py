@@ -53,7 +53,7 @@ OF_SPLINES = (
         'the gradient of coefficients in the order of weights',
         'ops/typed/splines.py',
         'found.index_copy_(0, places, (block',
-        'found.index_copy_(0, places.sort().values, (block',
+        'found.index_copy_(0, places.flip(0), (block',
         f'{SPLINE} -k test_graphs',
     ),
     Mutation(

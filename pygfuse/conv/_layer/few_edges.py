@@ -141,8 +141,10 @@ class OverFewEdges:
             if type(tensor) not in PLAIN or tensor.dtype is not dtype:
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
-        # autograd is to keep what it saves, and nothing beside it
-        return walk_of_maps(walk.form, maps, x, FewEdges(*edges[:-1]), features, rest, itself)
+        if features is not None or self.given_of_few:
+            # autograd is to keep what it saves, and nothing beside it
+            edges = FewEdges(*edges[:-1])
+        return walk_of_maps(walk.form, maps, x, edges, features, rest, itself)
 
     def has_bias(self) -> bool:
         """Whether the layer has a bias of its own; one that is computed is not."""

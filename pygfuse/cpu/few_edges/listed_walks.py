@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -92,14 +93,12 @@ class Walks:
             key, self._prepared_forward(draws, is_shared)
         )
         loops = -1 if num_loops is None else num_loops
-        launch.run(
-            packed(
-                *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
-                *(*draws, *numbers, *tensors),
-            ),
-            _threads_for(is_shared),
+        block = packed(
+            *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
+            *(*draws, *numbers, *tensors),
         )
-        _check(listed)
+        launch.run(block, _threads_for(is_shared))
+        _check(walked)
         return out, statistics
 
     def backward(
@@ -136,43 +135,42 @@ class Walks:
         if prepared is None:
             prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there, is_shared)
         edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
-        lanes, places, num_ids = lanes_of(self._dtype), self._places, listed.num_edge_ids
+        num_ids = listed.num_edge_ids
         sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids}
         found = {name: grad.new_zeros(sizes[side], width) for name, side, width in prepared.added}
+        room = self._room_for_more(prepared, found, listed, tensors, grad) if prepared.has_more else _NO_ROOM
+        loops = -1 if num_loops is None else num_loops
+        block = prepared.packed(
+            *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0]),
+            *(of_messages, grad, out, statistics, *draws, *numbers, *tensors),
+            *(*found.values(), *room.weights, *room.features, *room.panels, *room.scalars),
+        )
+        prepared.launch.run(block, _threads_for(is_shared))
+        if prepared.has_more:
+            _add_more(prepared, found, room)
+        _check(walked)
+        return found
+
+    def _room_for_more(
+        self, prepared: _Backward, found: dict[str, Tensor | Product], listed: Listed,
+        tensors: Sequence[Tensor | None], grad: Tensor,
+    ) -> _Room:  # fmt: skip
+        """Where the gradients of what is no operand of nodes are written; those that need no more are found."""
+        lanes, places, num_ids, count = lanes_of(self._dtype), self._places, listed.num_edge_ids, prepared.num_tiles
         for names, width in prepared.parameters:
             found.update(zip(names, grad.new_zeros(len(names), 1, width).unbind(), strict=True))
         # edges that are dropped for self-loops have no gradient
-        rows = grad.new_empty if num_loops is None else grad.new_zeros
+        rows = grad.new_empty if listed.num_loops is None else grad.new_zeros
         for name in prepared.written:
             found[name] = rows(num_ids, self._row.width)
         weights = [torch.zeros_like(tensors[places[f'{name}:weight']]) for name in prepared.products]
-        count = prepared.num_tiles
         of_features, panels = [], []
         for name in prepared.features:
             # a row for each tile of channels
             of_features.append(grad.new_empty(num_ids, count, tensors[places[f'{name}:features']].shape[1]))
             panels.append(pack(tensors[places[f'{name}:weight']], lanes))
         # summed over heads, of which each tile has some
-        scalars = [grad.new_zeros(num_ids, count) for _ in prepared.scalars]
-        loops = -1 if num_loops is None else num_loops
-        prepared.launch.run(
-            prepared.packed(
-                *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0]),
-                *(of_messages, grad, out, statistics, *draws, *numbers, *tensors),
-                *(*found.values(), *weights, *of_features, *panels, *scalars),
-            ),
-            _threads_for(is_shared),
-        )
-        for name, values in zip(prepared.scalars, scalars, strict=True):
-            found[name] = values.sum(dim=1, keepdim=True)
-        of_products = dict(zip(prepared.features, of_features, strict=True))
-        for name, values in zip(prepared.products, weights, strict=True):
-            rows = of_products.get(name)
-            if rows is not None:
-                rows = rows.squeeze(1) if count == 1 else rows.sum(dim=1)
-            found[name] = Product(rows, values)
-        _check(listed)
-        return found
+        return _Room(weights, of_features, panels, [grad.new_zeros(num_ids, count) for _ in prepared.scalars])
 
     def _is_shared(self, edge_index: Tensor) -> bool:
         """Whether two threads share the row: that, and so the bits, follows from the work alone."""
@@ -237,6 +235,7 @@ class Walks:
             places.products,
             plan.features,
             plan.edge_scalars,
+            any((parameters, places.written, places.products, plan.features, plan.edge_scalars)),
         )
 
 
@@ -253,6 +252,7 @@ class _Backward(NamedTuple):
         products: The products.
         features: Those of them whose features have a gradient.
         scalars: The numbers of edges.
+        has_more: Whether there is any of the last five.
     """
 
     launch: Launch
@@ -264,6 +264,32 @@ class _Backward(NamedTuple):
     products: tuple[str, ...]
     features: tuple[str, ...]
     scalars: tuple[str, ...]
+    has_more: bool
+
+
+class _Room(NamedTuple):
+    """Where walks of the adjoint write gradients of weights, of features and of numbers of edges for each tile, and
+    panels of weights that they read."""
+
+    weights: Sequence[Tensor]
+    features: Sequence[Tensor]
+    panels: Sequence[Tensor]
+    scalars: Sequence[Tensor]
+
+
+_NO_ROOM = _Room((), (), (), ())
+
+
+def _add_more(prepared: _Backward, found: dict[str, Tensor | Product], room: _Room) -> None:
+    """Adds to what was found the sums over tiles, and products."""
+    for name, values in zip(prepared.scalars, room.scalars, strict=True):
+        found[name] = values.sum(dim=1, keepdim=True)
+    of_products = dict(zip(prepared.features, room.features, strict=True))
+    for name, values in zip(prepared.products, room.weights, strict=True):
+        rows = of_products.get(name)
+        if rows is not None:
+            rows = rows.squeeze(1) if prepared.num_tiles == 1 else rows.sum(dim=1)
+        found[name] = Product(rows, values)
 
 
 walks_of = functools.lru_cache(maxsize=1024)(Walks)
@@ -274,8 +300,8 @@ def _threads_for(is_shared: bool) -> int:
     return min(2, torch.get_num_threads()) if is_shared else 1
 
 
-def _check(listed: Listed) -> None:
-    if listed.num_edges < 0:
+def _check(walked: array.array) -> None:
+    if walked[0] < 0:
         raise IndexError('an edge names a node that is not there')
 
 

@@ -117,7 +117,7 @@ def _forward(
     if shaped.weights is not None:
         operands += shaped.weights(*mapped)
     try:
-        taken = shaped.plan.rows(operands, listed.num_edge_ids)
+        taken = operands if shaped.are_fresh else shaped.plan.rows(operands, listed.num_edge_ids)
         walked, statistics = shaped.plan.walks(given[0]).forward(listed, taken, shaped.numbers)
     except IndexError:
         edges.check()

@@ -49,6 +49,7 @@ class Shaped:
         plan: What is known of the walks.
         make, weights, remake, add: As of `written`.
         numbers: The scalars, in the order of the plan.
+        are_fresh: Whether all operands are new tensors of a row for each node, as walks read them.
     """
 
     def __init__(self, form: Form, shape: Shape) -> None:
@@ -57,6 +58,9 @@ class Shaped:
         self.plan = form.plan(self._products)
         self.make, self.weights, self.remake, self.add = written(form, shape)
         self.numbers = tuple(form.numbers.values())
+        parts = [part for each in form.made.values() for part in each]
+        are_mapped = all(part.linear is not None and part.side in (SOURCE, TARGET) for part in parts)
+        self.are_fresh = are_mapped and len(form.made) == len(self.plan.tensors)
         self._wanted: dict[tuple[bool, ...], Wanted] = {}
 
     @property

@@ -13,6 +13,9 @@ from pygfuse.ops.within_torch.batched import is_batched
 
 # torch's own classes of tensors
 PLAIN = {Tensor, Parameter}
+# asked several times in each call
+_num_modes, _get_trace = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+_are_transforms_active = torch._C._are_functorch_transforms_active
 
 
 def is_watched(tensors: Collection[Tensor]) -> bool:
@@ -29,17 +32,13 @@ def is_intercepted() -> bool:
 
 def is_transformed() -> bool:
     """Whether somebody transforms or intercepts operators here, or traces them but for torch.compile."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-    )
+    return _num_modes() > 0 or _are_transforms_active() or forward_ad._current_level >= 0 or _get_trace() is not None
 
 
 def is_plain_gradient(grad: Tensor) -> bool:
     """Whether a kernel can read a gradient, and nobody traces, transforms or intercepts what is done with it."""
-    return type(grad) is Tensor and not is_intercepted() and not is_batched(grad)
+    is_own = type(grad) is Tensor and not torch.compiler.is_compiling() and not is_transformed()
+    return is_own and not is_batched(grad)
 
 
 def of_no_own_class(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -20,6 +20,7 @@ from pygfuse.ops.nodes.directions import DIRECTIONS
 from pygfuse.ops.points.gaussian_operands import gaussians
 from pygfuse.program.library.agnn import AGNN
 from pygfuse.program.library.crystal import CRYSTAL
+from pygfuse.program.library.edge_values import EDGE_VALUES
 from pygfuse.program.library.fa import NORMALISED_FA
 from pygfuse.program.library.gat import GAT
 from pygfuse.program.library.gatv2 import GATV2
@@ -116,6 +117,13 @@ CASES = {
     ),
     'rows as they are': Case(
         Form(GINE, {'x': (Part(SOURCE),), 'edge': (Part(EDGE, 0),)}, 1, WIDTH), [((WIDTH, DIM), True)], itself=1.5
+    ),
+    'rows of both ends as they are, and a map of one': Case(
+        Form(
+            EDGE_VALUES['relu'], {'x': (Part(SOURCE),), 'x_dst': (Part(TARGET, 0),)}, 1, WIDTH,
+            numbers={'first': 1.0, 'second': 0.0},
+        ),
+        [((WIDTH, WIDTH), True)],
     ),
     'a bias of edges that goes to nodes': Case(
         Form(
@@ -320,6 +328,23 @@ def test_numbers_of_one_node_for_each_part(name, is_pair):
     torch.testing.assert_close(*gradients)
     with torch.no_grad():
         assert torch.equal(problem.run(), found)
+
+
+@every
+def test_tensors_that_are_not_contiguous(name):
+    problem, other = Problem(name), Problem(name)
+    for key, tensor in other.leaves.items():
+        apart = tensor.detach().repeat_interleave(2, -1)[..., ::2]
+        other.leaves[key] = apart.requires_grad_()
+        assert apart.numel() < 2 or not apart.is_contiguous()
+    other.features = other.leaves.get('features', other.features)
+    found, expected = other.run(), problem.run()
+    assert torch.equal(found, expected)
+    gradients = (
+        torch.autograd.grad(out.sin().sum(), [*one.leaves.values()])
+        for out, one in ((found, other), (expected, problem))
+    )
+    torch.testing.assert_close(*gradients)
 
 
 @every
