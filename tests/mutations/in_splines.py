@@ -52,8 +52,8 @@ OF_SPLINES = (
     Mutation(
         'the gradient of coefficients in the order of weights',
         'ops/typed/splines.py',
-        'found.index_copy_(0, places, (block',
-        'found.index_copy_(0, places.flip(0), (block',
+        'found.index_copy_(0, places.long(), (block',
+        'found.index_copy_(0, places.long().flip(0), (block',
         f'{SPLINE} -k test_graphs',
     ),
     Mutation(

@@ -19,6 +19,7 @@ from pygfuse._lib.identity_cache import IdentityCache
 from pygfuse._lib.row_products import ROWS_AT_ONCE
 from pygfuse.graph.adjacency import state_of
 from pygfuse.graph.graph import Graph
+from pygfuse.graph.orders import INT32_LIMIT
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable, is_differentiated
 from pygfuse.ops.within_torch.intercepted import is_intercepted
@@ -92,7 +93,7 @@ class SplineRows(NamedTuple):
     """The coefficients of edges, ordered by the weight that they multiply.
 
     Attributes:
-        order: The place of each among those of all edges, edge by edge.
+        order: The place of each among those of all edges, edge by edge; int32 where that is enough.
         bounds: Where those of each weight begin, and the end.
         count: How many an edge has.
     """
@@ -106,8 +107,8 @@ class SplineRows(NamedTuple):
         """The rows for the weights of coefficients, ``[edges, count]``."""
         every = index.flatten()
         sizes = torch.bincount(every, minlength=num_weights)
-        bounds = 0, *sizes.cumsum(0).tolist()
-        return SplineRows(torch.argsort(every, stable=True), bounds, index.shape[1])
+        bounds, order = (0, *sizes.cumsum(0).tolist()), torch.argsort(every, stable=True)
+        return SplineRows(order.int() if len(order) < INT32_LIMIT else order, bounds, index.shape[1])
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """Weights, and places of coefficients that are taken together."""
@@ -207,7 +208,7 @@ class _SplineProduct(torch.autograd.Function):
             edge = places.div(rows.count, rounding_mode='floor')
             block, of_block = _rows_of(x, read, edge), _rows_of(grad, written, edge)
             if needed[2]:
-                found.index_copy_(0, places, (block @ weight[k]).mul_(of_block).sum(1))
+                found.index_copy_(0, places.long(), (block @ weight[k]).mul_(of_block).sum(1))
             if needed[1]:
                 of_weight[k].addmm_((block * factors.index_select(0, places)).t(), of_block)
         return of_x, of_weight if needed[1] else None, of_coefficients if needed[2] else None, None
