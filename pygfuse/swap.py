@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import types
 from collections.abc import Callable, Iterable
@@ -273,6 +274,25 @@ def _become(module: torch.nn.Module, class_of: Callable[[torch.nn.Module], type]
             module.forget_plans()
         if isinstance(module, Noted):
             del module.note
+        takes_same = not isinstance(module, torch_geometric.nn.MessagePassing) or _takes_same(type(module), kind)
         module.__class__ = kind
+        if not takes_same:
+            _inspect_again(module)
         if has_template_of_all(kind):
             module._set_jittable_templates()
+
+
+def _takes_same(kind: type, other: type) -> bool:
+    """Whether the messages of two classes take the same arguments, which PyG looks at when it makes a layer."""
+    first, second = ([*inspect.signature(each.message).parameters] for each in (kind, other))
+    return first == second
+
+
+def _inspect_again(conv: torch_geometric.nn.MessagePassing) -> None:
+    """Has a layer know what the methods of its class take."""
+    other = object.__new__(type(conv))
+    torch_geometric.nn.MessagePassing.__init__(other, aggr=None)
+    conv.__dict__.update({name: value for name, value in vars(other).items() if name in _OF_METHODS})
+
+
+_OF_METHODS = 'inspector', '_user_args', '_fused_user_args', '_edge_user_args'

@@ -17,6 +17,7 @@ from pygfuse.conv._layer.layer import FusedConv
 from pygfuse.conv._layer.relations import LOOKED_AT, why_no_relations
 from pygfuse.conv._layer.spec import EXTREMES, EdgeFeatures, Spec
 from pygfuse.ops import Edges, aggregate
+from pygfuse.ops.listed import savable
 from pygfuse.ops.nodes.large_sums import added_to
 from pygfuse.ops.nodes.linear import apply_linear
 from pygfuse.ops.typed.splines import DEGREES, SplineEdges, SplineRows, Splines, spline_product, splines_of
@@ -119,11 +120,13 @@ class SplineConv(FusedConv, WithoutPygLib):
         coefficients, rows = splines_of(graph, self.edge_input(inputs, edges).values, self.splines())
         ends = graph.ends()
         sources, targets = ends[1 - graph.target_row], ends[graph.target_row]
+        given = None if edges.token is None else savable(edges.token)
         if self.reduction in EXTREMES:
-            of_edges = SplineEdges(rows, sources, None, len(sources))
+            of_edges = SplineEdges(rows, sources, None, len(sources), given)
             values = spline_product(x, self.weight, coefficients, of_edges)
             return aggregate(EDGE_ROWS, edges, {'x': values}, 1, self.out_channels, self.reduction, flat=True), None
-        out = spline_product(x, self.weight, coefficients, SplineEdges(rows, sources, targets, edges.num_targets))
+        along = SplineEdges(rows, sources, targets, edges.num_targets, given)
+        out = spline_product(x, self.weight, coefficients, along)
         if self.reduction == 'mean':
             out = out / graph.degree.clamp(min=1).to(out.dtype).unsqueeze(1)
         return out, None

@@ -217,5 +217,8 @@ def test_within_transforms_of_torch_func():
 def test_few_edges_run_their_own_code(monkeypatch):
     plain, conv = pair()
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_OPERATORS', 10_000)
-    torch.testing.assert_close(conv(points(), BATCH), plain(points(), BATCH))
-    assert conv.note.reason == 'so few edges that a row for each takes less'
+    expected = plain(points(), BATCH)
+    for layer in (conv, pygfuse.fuse(copy.deepcopy(plain)), copy.deepcopy(pygfuse.fuse(copy.deepcopy(plain)))):
+        torch.testing.assert_close(layer(points(), BATCH), expected)
+        assert layer.note.reason == 'so few edges that a row for each takes less'
+    torch.testing.assert_close(pygfuse.unfuse(pygfuse.fuse(plain))(points(), BATCH), expected)

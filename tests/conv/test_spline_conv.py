@@ -143,8 +143,8 @@ def test_saved_bytes_do_not_grow_with_rows_of_edges():
         conv, edge_index = SplineConv(64, channels, dim=2, kernel_size=3), random_edges(50, 50, 4000)
         edge_attr = torch.rand(4000, 2)
         saved.append(saved_bytes(lambda conv=conv, e=edge_index, a=edge_attr: conv(x, e, a)))
-    # the coefficients of edges, four numbers each, and nothing else of them
-    rows = 4000 * 4 * 4
+    # the coefficients of edges, four numbers each, and their ends
+    rows = 4000 * 4 * 4 + 4000 * 2 * 8
     assert saved[0] < rows + 9 * 64 * 8 * 4 + 4 * 50 * 64 * 4
     assert saved[1] - saved[0] <= 9 * 64 * 56 * 4 + 4 * 50 * 56 * 4
 
@@ -273,3 +273,13 @@ def test_rows_that_are_wanted(aggr):
     with pygfuse.active(mask):
         found = conv(conv(x, edge_index, edge_attr).repeat(1, 2)[:, :IN], edge_index, edge_attr)[mask]
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
+@pytest.mark.parametrize('aggr', ['add', 'mean', 'max'])
+def test_edges_that_are_written_into_before_backward(aggr, flow):
+    conv, x, edge_index, edge_attr = layer_and_inputs(aggr=aggr, flow=flow)
+    out = conv(x, edge_index, edge_attr)
+    edge_index[0] = edge_index[0].flip(0)
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'):
+        out.sum().backward()

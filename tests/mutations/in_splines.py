@@ -64,6 +64,20 @@ OF_SPLINES = (
         f'{SPLINE} -k test_graphs',
     ),
     Mutation(
+        'edges that were written into before backward',
+        'ops/typed/splines.py',
+        'ctx.save_for_backward(x, weight, coefficients, given)',
+        'ctx.save_for_backward(x, weight, coefficients, None)',
+        f'{SPLINE} -k before_backward',
+    ),
+    Mutation(
+        'messages whose arguments PyG has looked at in another class',
+        'swap.py',
+        'if not takes_same:',
+        'if False:',
+        f'{GRAV_NET} -k own_code',
+    ),
+    Mutation(
         'narrow rows of splines',
         'conv/spline_conv.py',
         'with autocast.off(x_j.device):',

@@ -112,4 +112,11 @@ OF_TYPED_MAPS = (
         'if True:\n        types = torch.where',
         f'{_LAYERS} -k negative_types_of_values',
     ),
+    Mutation(
+        'groups of nodes for types of edges',
+        'compiler/functions/typed_maps.py',
+        '_check(numbers.residency == EDGE)',
+        '_check(True)',
+        'tests/compiler/test_typed_maps_of_nodes.py',
+    ),
 )

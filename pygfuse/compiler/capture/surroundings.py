@@ -20,6 +20,7 @@ from torch.nn import Module
 from pygfuse.compiler.capture.caught_errors import CATCHES, lines_that_catch, without_caught_errors
 from pygfuse.compiler.capture.names_in_code import NamesRead, codes_in, is_called
 from pygfuse.compiler.capture.namespaces import holds_settings
+from pygfuse.compiler.capture.numbers import BUILTINS, LIBRARIES, OfNumbers, is_of_numbers, without_rows
 from pygfuse.compiler.functions.leaves import CLASSES, FUNCTIONS, METHODS, int_of, is_instance, len_of, type_of
 from pygfuse.compiler.functions.named_axes import form_by_name, method_by_name
 from pygfuse.compiler.refusal import Refused
@@ -77,6 +78,10 @@ def watched_value(name: str, found: Any, guards: Any) -> Any:
         return CLASSES[found]
     if isinstance(found, types.ModuleType) and _root(found.__name__) in _RECORDED:
         return _Library(found, guards)
+    if isinstance(found, types.ModuleType) and found.__name__ in LIBRARIES:
+        return OfNumbers(found)
+    if is_of_numbers(found):
+        return without_rows(found)
     if is_constant(found) or is_known(found):
         return found
     if isinstance(found, types.ModuleType):
@@ -268,7 +273,7 @@ def _globals_read(code: types.CodeType, namespace: Container[str]) -> set[str]:
         before = name
         if name in ('STORE_GLOBAL', 'DELETE_GLOBAL') or (name == 'STORE_DEREF' and said in code.co_freevars):
             raise Refused(f'it writes to {said} around it')
-        if name == 'IMPORT_NAME' and _root(said) not in _KNOWN:
+        if name == 'IMPORT_NAME' and (_root(said) not in _KNOWN or _root(said) in LIBRARIES):
             raise Refused(f'it imports {said}')
         if name in ('LOAD_GLOBAL', 'LOAD_NAME'):
             found.add(said)
@@ -301,6 +306,7 @@ def _refuse_print(*_: Any, **__: Any) -> NoReturn:
 
 # builtins that capture has forms of its own for
 _CALLED = {'type': type_of, 'int': int_of, 'len': len_of, 'print': _refuse_print}
+_CALLED |= {function.__name__: without_rows(function) for function in BUILTINS}
 
 
 def _around(name: str, found: Any, read: NamesRead, guards: Any) -> Any:

@@ -49,17 +49,17 @@ def filled(shape: Any, number: float, dtype: torch.dtype | None = None) -> Symbo
     ends = {'ends_early': True} if rows is AFTER_LAST_TARGET else {}
     rows = Rows(NUM_TARGETS) if ends else rows
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    is_known = isinstance(rows, Rows) and int(rows) in (NUM_EDGES, *OF_NODES)
+    is_known = isinstance(rows, Rows) and rows.kind in (NUM_EDGES, *OF_NODES)
     if not is_known or any(isinstance(size, Rows) for size in inner):
         raise Refused('a tensor whose shape is no row for each node or edge')
     if not dtype.is_floating_point or type(number) not in (int, float):
         raise Refused('a tensor that is filled with something else than a floating number')
     # what edges have of it are the rows of their targets
-    side = SOURCE if int(rows) == NUM_SOURCES else TARGET
+    side = SOURCE if rows.kind == NUM_SOURCES else TARGET
     # which edges they are as many as, where a module makes these anew
     counted = {} if rows.counts is None else {'counts': rows.counts}
     node = Node('filled', (), {'number': float(number), **counted, **ends}, side, tuple(map(int, inner)), dtype)
-    found = Symbol(node, int(rows))
+    found = Symbol(node, rows.kind)
     found.constant = float(number)
     return found
 

@@ -72,7 +72,7 @@ def _checked(x: Any, index: Any, dim: int, ptr: Any = None) -> None:
 
 
 def _is_of_targets(size: Any) -> bool:
-    return isinstance(size, Rows) and int(size) == NUM_TARGETS
+    return isinstance(size, Rows) and size.kind == NUM_TARGETS
 
 
 def _is_unsaid(size: Any) -> bool:
@@ -103,7 +103,7 @@ def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: Any = None,
 def _softmax_of_sources(src: Any, index: Place, num_nodes: Any, dim: int, ptr: Any) -> Symbol:
     """A softmax over the edges that leave a source."""
     _checked(src, Place(True), dim, ptr)
-    is_of_sources = isinstance(num_nodes, Rows) and int(num_nodes) == NUM_SOURCES
+    is_of_sources = isinstance(num_nodes, Rows) and num_nodes.kind == NUM_SOURCES
     if not (is_of_sources or num_nodes is None):
         raise Refused(BY_OTHERS)
     if src.node.width > _MOST_SCORES:
@@ -123,7 +123,7 @@ def scatter(src: Any, index: Any, dim: int = 0, dim_size: Any = None, reduce: st
         raise Refused(f'the reduction {reduce!r} has no fused form')
     if src.node.residency == SHARED or not src.dtype.is_floating_point:
         raise Refused('a reduction of something that is no floating value of edges')
-    is_of_all, is_unsaid = isinstance(dim_size, Rows) and int(dim_size) == index.rows, _is_unsaid(dim_size)
+    is_of_all, is_unsaid = isinstance(dim_size, Rows) and dim_size.kind == index.rows, _is_unsaid(dim_size)
     if not (is_of_all or is_unsaid or _is_number(dim_size)) or (src.is_stacked and is_unsaid):
         raise Refused('a reduction to another number of rows than there are targets')
     if to_sources and (not is_of_all or src.is_stacked):
@@ -156,7 +156,7 @@ def degree(index: Any, num_nodes: Any = None, dtype: torch.dtype | None = None) 
     """`torch_geometric.utils.degree` of symbols."""
     num_nodes = as_rows(num_nodes)
     is_place = isinstance(index, Place) and not index.inner and isinstance(num_nodes, Rows)
-    if not is_place or int(num_nodes) not in (NUM_SOURCES, index.rows):
+    if not is_place or num_nodes.kind not in (NUM_SOURCES, index.rows):
         raise Refused('degrees of something else than the ends of edges')
     dtype = torch.get_default_dtype() if dtype is None else dtype
     # those of sources are read as if they were of targets, which asks for one set of nodes
@@ -263,8 +263,8 @@ def len_of(found: Any) -> int:
 
 
 def int_of(*given: Any) -> Any:
-    """``int``; the number of the last target stays what stands for it."""
-    return given[0] if len(given) == 1 and isinstance(given[0], LastTarget) else int(*given)
+    """``int``; numbers of rows, and that of the last target, stay what stands for them."""
+    return given[0] if len(given) == 1 and isinstance(given[0], (LastTarget, Rows)) else int(*given)
 
 
 def _or_real(leaf: Callable, real: Callable) -> Callable:

@@ -20,7 +20,17 @@ from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, mappe
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, TURNED_NODES, WITH_ROWS
-from pygfuse.compiler.symbols.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Place, Rows
+from pygfuse.compiler.symbols.places import (
+    NUM_EDGES,
+    NUM_SOURCES,
+    NUM_TARGETS,
+    OF_NODES,
+    WITH_NUMBERS,
+    Place,
+    Rows,
+    has_numbers,
+    kind_of,
+)
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory
 from pygfuse.compiler.symbols.symbol import Symbol, are_of_nodes, handler, made, recorded, replaced, symbols_in
@@ -164,6 +174,9 @@ def _with_rows_at_some_place(
 def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What a function gives of any number of nodes."""
     name = function.__name__
+    if has_numbers((args, kwargs)):
+        # examples have others
+        raise Refused(WITH_NUMBERS)
     # a size that edges tell is read as a number
     args, kwargs = rebuilt((args, kwargs), lambda item: item.item() if isinstance(item, OfEdges) else item)
     (rows,) = {symbol.rows for symbol in symbols_in(args)} - {None}
@@ -253,7 +266,7 @@ def number_of_rows(rows: int, dtype: torch.dtype) -> Symbol:
         rows: What stands for it in a capture.
         dtype: Its type.
     """
-    return Symbol(Node('number_of_rows', (), {'counted': _COUNTED[int(rows)]}, SHARED, (), dtype), None)
+    return Symbol(Node('number_of_rows', (), {'counted': _COUNTED[kind_of(rows)]}, SHARED, (), dtype), None)
 
 
 @handler(WITH_ROWS)
@@ -261,7 +274,7 @@ def _with_numbers(args: tuple) -> tuple:
     """Arguments with a tensor in place of each number of nodes that floating values are computed with."""
     dtypes = {symbol.dtype for symbol in symbols_in(args)}
     is_one = len(dtypes) == 1 and all(dtype.is_floating_point for dtype in dtypes)
-    is_counted = [isinstance(one, Rows) and int(one) in OF_NODES for one in args]
+    is_counted = [isinstance(one, Rows) and one.kind in OF_NODES for one in args]
     if not is_one:
         return args
     return tuple(

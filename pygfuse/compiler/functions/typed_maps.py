@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pygfuse.compiler.ir.values import Node, value
+from pygfuse.compiler.ir.values import EDGE, Node, value
 from pygfuse.compiler.passes.tables import tables_first
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.symbol import Symbol, made
@@ -67,6 +67,8 @@ def _by_type(x: Symbol, matrix: Symbol, kinds: str, shape: tuple[int, ...]) -> S
     _check(kinds.count('i') == kinds.count('o') == 1 and kinds.count('b') <= 1 and not x.is_stacked)
     row = tables_first(matrix.node)
     table, numbers = row.args
+    # those of a node, of which each edge would have another, are no types of edges
+    _check(numbers.residency == EDGE)
     order = tuple(kinds.index(kind) + 1 for kind in 'bio' if kind in kinds)
     table = value('call', table, function=torch.permute, keywords=(('dims', (0, *order)),))
     flat = made('reshape', x, shape=(x.node.width,))

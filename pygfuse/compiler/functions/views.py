@@ -18,12 +18,15 @@ from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.places import (
     NUM_EDGES,
     NUM_OTHERS,
+    NUMBERS_OF_ROWS,
     OF_NODES,
     OTHER_ENDS,
+    WITH_NUMBERS,
     EdgeColumns,
     EdgeIndexRows,
     Place,
     is_all,
+    kind_of,
 )
 from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.symbols.turned import Turned, as_turned, swapped, turned
@@ -50,6 +53,8 @@ def _moved(op: str, x: Symbol, function: Callable, *args: Any, **kwargs: Any) ->
     at = next((k for k, size in enumerate(out.shape) if size != 1), 0)
     if not out.dim() or out.shape[at] != x.rows or (at > 0 and (op != 'reshape' or _has_copies())):
         raise Refused(f'{function.__name__} moves the dimension of edges')
+    if not NUMBERS_OF_ROWS.isdisjoint((*out.shape[:at], *out.shape[at + 1 :])):
+        raise Refused(WITH_NUMBERS)
     if at == 0:
         return made(op, x, shape=tuple(out.shape[1:]))
     # recorded, as its memory is that of the value
@@ -72,7 +77,7 @@ def _plain(arguments: Any) -> Any:
         return tuple(_plain(a) for a in arguments)
     if isinstance(arguments, Symbol):
         raise Refused('a view by values')
-    return int(arguments) if isinstance(arguments, int) and not isinstance(arguments, bool) else arguments
+    return kind_of(arguments) if isinstance(arguments, int) and not isinstance(arguments, bool) else arguments
 
 
 def _reshaping(function: Callable) -> Callable:

@@ -321,13 +321,13 @@ class Remaking:
 
     def _number(self, rows: Rows) -> Made:
         """A number of nodes or edges."""
-        if int(rows) == NUM_EDGES and rows.counts is not None:
+        if rows.kind == NUM_EDGES and rows.counts is not None:
             counted = self.of_value(rows.counts) if isinstance(rows.counts, Symbol) else rows.counts
             given = Tensor.size, (counted, counted.dim_of_edges)
             return self._brought(('size', counted), *given, on_examples(*given))
-        if int(rows) not in OF_NODES:
+        if rows.kind not in OF_NODES:
             raise Refused('functions of edges and of a number of rows')
-        return self._brought(int(rows), None, (int(rows),), EXAMPLE_NODES)
+        return self._brought(rows.kind, None, (rows.kind,), EXAMPLE_NODES)
 
     def of_value(self, symbol: Symbol, may_be_of_nodes: bool = False) -> Made:
         """A value of edges that the call brings, or is computed of such; of nodes where that is allowed."""

@@ -15,7 +15,7 @@ from pygfuse.compiler.modules.data_objects import Fields
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_nodes, as_rows, as_value
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
-from pygfuse.compiler.symbols.places import NUM_EDGES, OF_NODES, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.symbols.places import NUM_EDGES, OF_NODES, EdgeIndexRows, Place, Rows, kind_of
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made, recorded
 from pygfuse.compiler.symbols.turned import Turned
 
@@ -313,7 +313,7 @@ def _check_size(rows: Place, columns: Place, size: Any) -> None:
     if size is None or len(size) != 2:
         raise Refused('a sparse matrix that does not say how many nodes there are')
     # torch makes numbers of what stands for them, which are those of nothing else
-    if tuple([int(as_rows(one)) for one in size]) != (rows.rows, columns.rows):
+    if tuple([kind_of(as_rows(one)) for one in size]) != (rows.rows, columns.rows):
         raise Refused('a sparse matrix of another size than there are nodes')
 
 

@@ -51,7 +51,7 @@ def _dim_of(args: tuple, kwargs: dict[str, Any]) -> int:
 def new_of_nodes(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Symbol | None:
     """A tensor of one floating number with a row for each node, as a value of nodes; None of anything else."""
     sizes = args[1] if len(args) > 1 and isinstance(args[1], (tuple, list)) else args[1:]
-    is_of_nodes = any(isinstance(size, Rows) and int(size) in OF_NODES for size in sizes[:1])
+    is_of_nodes = any(isinstance(size, Rows) and size.kind in OF_NODES for size in sizes[:1])
     if function.__name__ not in _NEW or not is_of_nodes:
         return None
     dtype = kwargs.get('dtype') or args[0].dtype

@@ -16,7 +16,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues
 from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, BY_ROWS, LIFTED, WITH_ROWS
-from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, Rows
+from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, WITH_NUMBERS, Rows
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory, write
 
@@ -370,6 +370,8 @@ def _flat(arguments: Any) -> Iterator[Any]:
     for argument in arguments:
         if isinstance(argument, (tuple, list)):
             yield from _flat(argument)
+        elif isinstance(argument, slice):
+            yield from (argument.start, argument.stop, argument.step)
         else:
             yield argument
 
@@ -387,7 +389,7 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     if len(rows) > 1:
         raise Refused(f'{op} of values of edges and of nodes')
     if any(isinstance(argument, Rows) for argument in _flat((*args, *attributes.values()))):
-        raise Refused('it computes with the number of edges or nodes')
+        raise Refused(WITH_NUMBERS)
     node = value(op, *replaced(args, lambda symbol: symbol.node), **attributes)
     if not torch.is_grad_enabled() and op != 'detach':
         # the code has a `with` block of its own

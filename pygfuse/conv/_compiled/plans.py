@@ -10,7 +10,9 @@ import torch
 from pygfuse.compiler import Captured, Given, Plan, Reason, Refused
 from pygfuse.compiler.capture.layers import device_of
 from pygfuse.compiler.capture.watch import Guards
+from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.made_edges.remade import Run
+from pygfuse.compiler.symbols.places import Rows
 
 # a layer whose numbers change from call to call is not compiled for each of them
 _MOST_CAPTURES = 16
@@ -49,6 +51,10 @@ def held(known: Plans, key: Any, num_edges: int | None = None, run: Run | None =
     return next((plan for guards, plan in known.get(key, ()) if guards.hold(num_edges, run)), None)
 
 
+def _hashable(item: Any) -> Any:
+    return item.kind if isinstance(item, Rows) else item
+
+
 def key_of(given: Mapping[str, Any]) -> Any:
     """What a plan depends on of its arguments."""
     # of the type by default are tensors that a message makes
@@ -66,7 +72,7 @@ def key_of(given: Mapping[str, Any]) -> Any:
                 item.value.dtype,
             )
             if isinstance(item, Given)
-            else (name, type(item), item)
+            else (name, type(item), rebuilt(item, _hashable))
             for name, item in given.items()
         ),
     )

@@ -125,12 +125,14 @@ class SplineEdges(NamedTuple):
         read: The row of the features of each edge, or None where it is the edge's own.
         written: The row of the result of each edge, or None where it is the edge's own.
         count: The number of rows of the result.
+        given: The edges as a call brings them, whose memory these may be: nobody may write into it before backward.
     """
 
     rows: SplineRows
     read: Tensor | None
     written: Tensor | None
     count: int
+    given: Tensor | None = None
 
 
 def splines_of(graph: Graph, coordinates: Tensor, splines: Splines) -> tuple[Tensor, SplineRows]:
@@ -181,27 +183,29 @@ def spline_product(x: Tensor, weight: Tensor, coefficients: Tensor, edges: Splin
     """
     if is_intercepted():
         return _reference(x, weight, coefficients, edges)
-    return applied(_SplineProduct, x, weight, coefficients, edges)
+    return applied(_SplineProduct, x, weight, coefficients, edges.given, edges)
 
 
 class _SplineProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, coefficients: Tensor, edges: SplineEdges) -> Tensor:
-        ctx.save_for_backward(x, weight, coefficients)
+    def forward(
+        ctx, x: Tensor, weight: Tensor, coefficients: Tensor, given: Tensor | None, edges: SplineEdges
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, coefficients, given)
         ctx.edges = edges
         return _times(x, weight, coefficients, edges.rows, edges.read, edges.written, edges.count)
 
     @staticmethod
     @in_types_of_forward
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, coefficients = given = ctx.saved_tensors
-        edges, needed = ctx.edges, ctx.needs_input_grad[:3]
+        x, weight, coefficients, _ = ctx.saved_tensors
+        edges, needed, given = ctx.edges, ctx.needs_input_grad[:3], (x, weight, coefficients)
         if is_differentiated(grad):
-            return *differentiable(functools.partial(_reference, edges=edges), given, grad, needed), None
-        rows, read, written, _ = edges
+            return *differentiable(functools.partial(_reference, edges=edges), given, grad, needed), None, None
+        rows, read, written, *_ = edges
         of_x = _times(grad, weight.transpose(1, 2), coefficients, rows, written, read, len(x)) if needed[0] else None
         if not (needed[1] or needed[2]):
-            return of_x, None, None, None
+            return of_x, None, None, None, None
         of_weight, of_coefficients = torch.zeros_like(weight), torch.zeros_like(coefficients)
         factors, found = coefficients.reshape(-1, 1), of_coefficients.view(-1)
         for k, places in rows.blocks():
@@ -211,7 +215,7 @@ class _SplineProduct(torch.autograd.Function):
                 found.index_copy_(0, places.long(), (block @ weight[k]).mul_(of_block).sum(1))
             if needed[1]:
                 of_weight[k].addmm_((block * factors.index_select(0, places)).t(), of_block)
-        return of_x, of_weight if needed[1] else None, of_coefficients if needed[2] else None, None
+        return of_x, of_weight if needed[1] else None, of_coefficients if needed[2] else None, None, None
 
 
 def _rows_of(x: Tensor, which: Tensor | None, edges: Tensor) -> Tensor:
@@ -232,7 +236,7 @@ def _times(
 
 def _reference(x: Tensor, weight: Tensor, coefficients: Tensor, edges: SplineEdges) -> Tensor:
     """The same by operators that autograd differentiates, with all rows at once."""
-    rows, read, written, count = edges
+    rows, read, written, count, _ = edges
     edge = rows.order.div(rows.count, rounding_mode='floor')
     block = _rows_of(x, read, edge) * coefficients.reshape(-1, 1).index_select(0, rows.order)
     sizes = torch.tensor(rows.bounds).diff().tolist()
