@@ -8,7 +8,8 @@ operators of torch on nodes (`plan/`). What has no fused form is `Refused`, with
 from pygfuse.compiler.capture.layers import Captured, Given, Several
 from pygfuse.compiler.plan.plan import Plan
 from pygfuse.compiler.refusal import Reason, Refused
-from pygfuse.compiler.symbols.places import EdgeIndexRows, rows_of
+from pygfuse.compiler.symbols.numbers_of_rows import rows_of
+from pygfuse.compiler.symbols.places import EdgeIndexRows
 
 __all__ = [
     'Captured',

@@ -386,7 +386,7 @@ OF_CODE_OF_OTHERS = (
     ),
     Mutation(
         'numbers of two kinds that are not equal',
-        'compiler/symbols/places.py',
+        'compiler/symbols/numbers_of_rows.py',
         'self._refuse()\n            remaking',
         'return False\n            remaking',
         f'{_SIZES} -k compared',

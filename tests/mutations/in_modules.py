@@ -74,7 +74,7 @@ OF_MODULES = (
     Mutation(
         'numbers of nodes as numbers',
         'compiler/symbols/symbol.py',
-        'if any(isinstance(argument, Rows) for argument in _flat((*args, *attributes.values()))):',
+        'if has_numbers((args, attributes)):',
         'if False:',
         'tests/compiler/test_sizes.py -k number_of_rows',
     ),
@@ -185,14 +185,14 @@ OF_MODULES = (
     ),
     Mutation(
         'numbers of rows as integers',
-        'compiler/symbols/places.py',
+        'compiler/symbols/numbers_of_rows.py',
         '__rrshift__ = __int__ = __str__ = __repr__ = __format__ = bit_length = _refuse',
         '__rrshift__ = _refuse',
         'tests/conv/modules/test_numbers_of_rows.py',
     ),
     Mutation(
         'numbers of rows by which a dict is read',
-        'compiler/symbols/places.py',
+        'compiler/symbols/numbers_of_rows.py',
         'return self._refuse()\n\n\ndef kind_of',
         'return int.__hash__(self)\n\n\ndef kind_of',
         'tests/conv/modules/test_numbers_of_rows.py',
@@ -212,24 +212,10 @@ OF_MODULES = (
         'tests/conv/modules/test_numbers_of_rows.py',
     ),
     Mutation(
-        'slices by numbers of rows',
-        'compiler/symbols/symbol.py',
-        'elif isinstance(argument, slice):',
-        'elif False:',
-        'tests/conv/modules/test_numbers_of_rows.py',
-    ),
-    Mutation(
         'widths that are numbers of rows',
         'compiler/functions/views.py',
         'if not NUMBERS_OF_ROWS.isdisjoint(',
         'if False and not NUMBERS_OF_ROWS.isdisjoint(',
-        'tests/conv/modules/test_numbers_of_rows.py',
-    ),
-    Mutation(
-        'functions of all nodes by numbers of rows',
-        'compiler/functions/of_nodes.py',
-        'if has_numbers((args, kwargs)):',
-        'if False:',
         'tests/conv/modules/test_numbers_of_rows.py',
     ),
 )

@@ -30,7 +30,8 @@ from pygfuse.compiler.functions.leaves import bincount
 from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, found_in, in_order, leaf, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
-from pygfuse.compiler.symbols.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OfEdges, Place, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Rows
+from pygfuse.compiler.symbols.places import DEVICE, OfEdges, Place
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current
 from pygfuse.compiler.symbols.symbol import HANDLERS, Recorded, Symbol

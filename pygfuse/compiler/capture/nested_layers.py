@@ -25,7 +25,8 @@ from pygfuse.compiler.made_edges.examples import EXAMPLE_NODES, example_edges
 from pygfuse.compiler.made_edges.remade import Made
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
-from pygfuse.compiler.symbols.places import DEVICE, NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, Rows
+from pygfuse.compiler.symbols.places import DEVICE
 from pygfuse.compiler.symbols.sharing import check_current
 from pygfuse.compiler.symbols.symbol import Symbol
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import WITH_NUMBERS, has_numbers
+from pygfuse.compiler.symbols.numbers_of_rows import WITH_NUMBERS, has_numbers
 
 # libraries of such functions
 LIBRARIES = 'math', 'numpy'

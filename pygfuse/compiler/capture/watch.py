@@ -38,7 +38,7 @@ from pygfuse.compiler.functions.leaves import (
 from pygfuse.compiler.ir.values import EDGE, PARTS_OF_LAYERS, SHARED, Node, found_in, has_statistics, leaf
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.counters import Counter, holds
-from pygfuse.compiler.symbols.places import NUM_EDGES, OF_NODES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES
 from pygfuse.compiler.symbols.symbol import Symbol
 
 

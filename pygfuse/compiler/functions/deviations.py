@@ -9,7 +9,7 @@ import torch
 
 from pygfuse.compiler.functions.of_nodes import number_of_rows
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import NUM_EDGES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES
 from pygfuse.compiler.symbols.symbol import Symbol, handler, recorded
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pygfuse.compiler.ir.values import EDGE, Node, computed_on_edges, in_order
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import NUM_EDGES, OF_NODES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made
 
 _OF_ALL_NODES = 'dropout_of_nodes', 'norm_of_nodes', 'layer'

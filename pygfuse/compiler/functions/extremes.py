@@ -10,7 +10,7 @@ from pygfuse.compiler.functions.scattering import largest_of_all
 from pygfuse.compiler.functions.views import inner_dim
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import OfEdges
-from pygfuse.compiler.symbols.places import NUM_EDGES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made
 
 _OF_TWO = {'max': 'maximum', 'min': 'minimum'}

@@ -12,16 +12,9 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.copies import Copies
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.handler_names import BY_ROWS
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Rows
 from pygfuse.compiler.symbols.one_copy import sizes_in
-from pygfuse.compiler.symbols.places import (
-    AFTER_LAST_TARGET,
-    NUM_EDGES,
-    NUM_SOURCES,
-    NUM_TARGETS,
-    OF_NODES,
-    Place,
-    Rows,
-)
+from pygfuse.compiler.symbols.places import AFTER_LAST_TARGET, Place
 from pygfuse.compiler.symbols.symbol import Symbol, handler, recorded
 from pygfuse.compiler.symbols.turned import Turned, as_turned
 

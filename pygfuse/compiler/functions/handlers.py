@@ -16,7 +16,8 @@ from pygfuse.compiler.functions.typed_maps import typed_product
 from pygfuse.compiler.functions.views import inner_dim
 from pygfuse.compiler.ir.operations import OPERATIONS
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import DEVICE, NUM_EDGES, OF_NODES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES
+from pygfuse.compiler.symbols.places import DEVICE
 from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol, handler, made, recorded
 
 

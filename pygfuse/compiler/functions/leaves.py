@@ -22,19 +22,8 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_rows, as_value
 from pygfuse.compiler.symbols.edge_tensors import MadeOfEdges
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, SOFTMAX_OF_GROUPS, TO_GROUPS
-from pygfuse.compiler.symbols.places import (
-    AFTER_LAST_TARGET,
-    BY_OTHERS,
-    NUM_EDGES,
-    NUM_OTHERS,
-    NUM_SOURCES,
-    NUM_TARGETS,
-    OF_NODES,
-    LastTarget,
-    OfEdges,
-    Place,
-    Rows,
-)
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, NUM_OTHERS, NUM_SOURCES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.symbols.places import AFTER_LAST_TARGET, BY_OTHERS, LastTarget, OfEdges, Place
 from pygfuse.compiler.symbols.sharing import write
 from pygfuse.compiler.symbols.symbol import HANDLERS, Rearranged, Recorded, Symbol, are_of_nodes, made
 

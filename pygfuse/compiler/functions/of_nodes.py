@@ -20,17 +20,17 @@ from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, mappe
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, TURNED_NODES, WITH_ROWS
-from pygfuse.compiler.symbols.places import (
+from pygfuse.compiler.symbols.numbers_of_rows import (
     NUM_EDGES,
     NUM_SOURCES,
     NUM_TARGETS,
     OF_NODES,
     WITH_NUMBERS,
-    Place,
     Rows,
     has_numbers,
     kind_of,
 )
+from pygfuse.compiler.symbols.places import Place
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory
 from pygfuse.compiler.symbols.symbol import Symbol, are_of_nodes, handler, made, recorded, replaced, symbols_in

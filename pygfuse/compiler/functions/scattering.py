@@ -9,7 +9,8 @@ from pygfuse.compiler.functions.filled import filled
 from pygfuse.compiler.functions.leaves import degree, scatter
 from pygfuse.compiler.ir.values import value
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import AFTER_LAST_TARGET, NUM_EDGES, OF_NODES, OTHER_ENDS, Place, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES, Rows
+from pygfuse.compiler.symbols.places import AFTER_LAST_TARGET, OTHER_ENDS, Place
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made
 
 _REDUCTIONS = {'mean': 'mean', 'amax': 'max', 'amin': 'min'}

@@ -17,7 +17,8 @@ from pygfuse.compiler.ir.values import SOURCE, TARGET
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.handler_names import SOFTMAX_OF_GROUPS, TO_GROUPS
-from pygfuse.compiler.symbols.places import BY_OTHERS, NUM_EDGES, Place, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, Rows
+from pygfuse.compiler.symbols.places import BY_OTHERS, Place
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made
 
 _of_nodes = FUNCTIONS[torch_geometric.utils.scatter]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
+from pygfuse.compiler.symbols.numbers_of_rows import Rows
 from pygfuse.compiler.symbols.one_copy import sizes_in
-from pygfuse.compiler.symbols.places import Rows, is_all
+from pygfuse.compiler.symbols.places import is_all
 from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, recorded
 from pygfuse.compiler.symbols.turned import (
     REWRITTEN,

@@ -15,19 +15,15 @@ from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, rewri
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_given
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
-from pygfuse.compiler.symbols.places import (
+from pygfuse.compiler.symbols.numbers_of_rows import (
     NUM_EDGES,
     NUM_OTHERS,
     NUMBERS_OF_ROWS,
     OF_NODES,
-    OTHER_ENDS,
     WITH_NUMBERS,
-    EdgeColumns,
-    EdgeIndexRows,
-    Place,
-    is_all,
     kind_of,
 )
+from pygfuse.compiler.symbols.places import OTHER_ENDS, EdgeColumns, EdgeIndexRows, Place, is_all
 from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol, handler, made, recorded
 from pygfuse.compiler.symbols.turned import Turned, as_turned, swapped, turned
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import Node, of_input
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import NUM_SOURCES, NUM_TARGETS
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_SOURCES, NUM_TARGETS
 
 # what says that the edges of a call are meant
 GIVEN_EDGES = 'edges'

@@ -28,7 +28,8 @@ from pygfuse.compiler.passes.typed_maps import beside_others
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.copies import NO_COPIES, Copies, OfSeveral, check_copies, copies_of
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
-from pygfuse.compiler.symbols.places import NUM_SOURCES, NUM_TARGETS, EdgeColumns, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_SOURCES, NUM_TARGETS, Rows
+from pygfuse.compiler.symbols.places import EdgeColumns, EdgeIndexRows, Place
 from pygfuse.compiler.symbols.symbol import Rearranged, Symbol
 from pygfuse.compiler.symbols.turned import Turned, in_one_tensor
 

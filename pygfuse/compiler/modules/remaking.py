@@ -38,7 +38,8 @@ from pygfuse.compiler.modules.written_arguments import WrittenArguments
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols import beside_edges
 from pygfuse.compiler.symbols.edge_tensors import MadeOfEdges, OfEdges
-from pygfuse.compiler.symbols.places import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, EdgeIndexRows, Place, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, NUM_SOURCES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.symbols.places import EdgeIndexRows, Place
 from pygfuse.compiler.symbols.symbol import Symbol
 
 SEVERAL = 'it reads several sets of edges'

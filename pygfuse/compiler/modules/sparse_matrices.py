@@ -15,7 +15,8 @@ from pygfuse.compiler.modules.data_objects import Fields
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.beside_edges import as_nodes, as_rows, as_value
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, OfEdges
-from pygfuse.compiler.symbols.places import NUM_EDGES, OF_NODES, EdgeIndexRows, Place, Rows, kind_of
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES, Rows, kind_of
+from pygfuse.compiler.symbols.places import EdgeIndexRows, Place
 from pygfuse.compiler.symbols.symbol import Symbol, handler, made, recorded
 from pygfuse.compiler.symbols.turned import Turned
 

@@ -14,7 +14,7 @@ from pygfuse.compiler.ir.values import Node
 from pygfuse.compiler.made_edges.remade import GIVEN_EDGES, Made, Remade, Run
 from pygfuse.compiler.plan.written import from_layer
 from pygfuse.compiler.refusal import Refused
-from pygfuse.compiler.symbols.places import NUM_SOURCES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_SOURCES
 
 Lines = Callable[[Tensor, Mapping[str, Tensor], tuple[int, int], Any], tuple[Tensor, dict[str, Tensor]] | None]
 

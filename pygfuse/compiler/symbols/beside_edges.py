@@ -11,7 +11,8 @@ from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.ir.values import SHARED, found_in, value
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, MadeOfEdges, OfEdges
-from pygfuse.compiler.symbols.places import NUM_EDGES, NUM_TARGETS, OF_NODES, EdgeColumns, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, NUM_TARGETS, OF_NODES, Rows
+from pygfuse.compiler.symbols.places import EdgeColumns
 from pygfuse.compiler.symbols.sharing import check_current
 from pygfuse.compiler.symbols.symbol import HANDLERS, Symbol, recorded, symbols_in
 

@@ -17,6 +17,7 @@ from pygfuse.compiler.ir.values import Node, found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING
 from pygfuse.compiler.symbols.handler_names import LIFTED
+from pygfuse.compiler.symbols.numbers_of_rows import Rows
 from pygfuse.compiler.symbols.one_copy import (
     BEFORE_ROWS,
     OfCopies,
@@ -29,7 +30,7 @@ from pygfuse.compiler.symbols.one_copy import (
     sizes_of,
     view_of_place,
 )
-from pygfuse.compiler.symbols.places import Place, Rows
+from pygfuse.compiler.symbols.places import Place
 from pygfuse.compiler.symbols.sharing import write
 from pygfuse.compiler.symbols.symbol import Rearranged, Symbol, handler, recorded
 

@@ -10,8 +10,9 @@ import torch
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import ALIKE, BETWEEN, ELEMENTWISE, OF_DIMENSIONS
+from pygfuse.compiler.symbols.numbers_of_rows import Rows
 from pygfuse.compiler.symbols.of_one import OfOne
-from pygfuse.compiler.symbols.places import Place, Rows, is_all
+from pygfuse.compiler.symbols.places import Place, is_all
 from pygfuse.compiler.symbols.symbol import Symbol, recorded
 
 BEFORE_ROWS = 'a function of the dimensions before that of nodes or edges'

@@ -16,7 +16,8 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues
 from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, BY_ROWS, LIFTED, WITH_ROWS
-from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE, NUM_EDGES, OF_NODES, WITH_NUMBERS, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES, WITH_NUMBERS, Rows, has_numbers
+from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory, write
 
@@ -336,7 +337,7 @@ def _of_shared(function: Callable, name: str, args: tuple, kwargs: dict[str, Any
             return args[0]
     keywords = tuple(replaced(kwargs, lambda symbol: _refuse_keyword(name)).items())
     arguments = replaced(args, lambda symbol: symbol.node)
-    if any(isinstance(a, Rows) for a in _flat(arguments)):
+    if has_numbers(arguments):
         return HANDLERS[BY_ROWS](name, *args)
     _refuse_values(function, name)
     examples = replaced(args, lambda symbol: symbol.node.example())
@@ -366,16 +367,6 @@ def _refuse_values(function: Callable, name: str) -> None:
         raise Refused(f'{name} of a parameter')
 
 
-def _flat(arguments: Any) -> Iterator[Any]:
-    for argument in arguments:
-        if isinstance(argument, (tuple, list)):
-            yield from _flat(argument)
-        elif isinstance(argument, slice):
-            yield from (argument.start, argument.stop, argument.step)
-        else:
-            yield argument
-
-
 def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     """The symbol of an operator on symbols and numbers.
 
@@ -388,7 +379,7 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     rows = {symbol.rows for symbol in symbols_in(args)} - {None}
     if len(rows) > 1:
         raise Refused(f'{op} of values of edges and of nodes')
-    if any(isinstance(argument, Rows) for argument in _flat((*args, *attributes.values()))):
+    if has_numbers((args, attributes)):
         raise Refused(WITH_NUMBERS)
     node = value(op, *replaced(args, lambda symbol: symbol.node), **attributes)
     if not torch.is_grad_enabled() and op != 'detach':

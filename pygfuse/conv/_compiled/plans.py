@@ -12,7 +12,7 @@ from pygfuse.compiler.capture.layers import device_of
 from pygfuse.compiler.capture.watch import Guards
 from pygfuse.compiler.ir.structure import rebuilt
 from pygfuse.compiler.made_edges.remade import Run
-from pygfuse.compiler.symbols.places import Rows
+from pygfuse.compiler.symbols.numbers_of_rows import Rows
 
 # a layer whose numbers change from call to call is not compiled for each of them
 _MOST_CAPTURES = 16

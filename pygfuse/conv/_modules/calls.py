@@ -18,7 +18,7 @@ from pygfuse.compiler.modules.captured_module import COLUMNS, EDGES, OF_MODULE, 
 from pygfuse.compiler.modules.data_objects import Absent, Fields
 from pygfuse.compiler.modules.sparse_matrices import is_of_matrix
 from pygfuse.compiler.symbols.copies import NO_COPIES, OfSeveral
-from pygfuse.compiler.symbols.places import NUM_TARGETS, Rows
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_TARGETS, Rows
 from pygfuse.conv._compiled.call import SIMPLE
 from pygfuse.conv._layer import fallback
 from pygfuse.conv._modules.copies_of_nodes import edges_of_copies, of_all_copies, of_one_copy, of_several

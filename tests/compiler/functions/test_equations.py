@@ -11,7 +11,7 @@ import pygfuse
 from pygfuse.compiler.forms.chunked import Chunked
 from pygfuse.compiler.functions.bilinear import bilinear
 from pygfuse.compiler.ir.values import leaf
-from pygfuse.compiler.symbols.places import NUM_EDGES
+from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES
 from pygfuse.compiler.symbols.symbol import Symbol
 from tests.compiler.own_convs import Own
 from tests.support.parity import random_edges
