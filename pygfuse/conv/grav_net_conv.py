@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -78,6 +79,9 @@ class GravNetConv(torch_geometric.nn.GravNetConv):
         # propagate_type: (h: OptPairTensor, s: PairTensor)
         out = self.propagate(edge_index, h=(h, None), s=(s, of_queries), size=(len(s), len(of_queries)))
         return self.lin_out1(queries) + self.lin_out2(out)
+
+    # PyG reads there what a class takes
+    forward.__signature__ = inspect.signature(torch_geometric.nn.GravNetConv.forward)
 
     # not that which PyG writes for its class, which takes other arguments
     propagate = MessagePassing.propagate

@@ -302,4 +302,11 @@ OF_COMPILED_MESSAGES = (
         'from pygfuse.compiler.ir.values import in_order; return any(n.op in ops for n in in_order(node))',
         'tests/conv/modules/test_several_sets.py -k follows_attention',
     ),
+    Mutation(
+        'the derivative at an end of a range that is left out',
+        'compiler/programs/words.py',
+        'x = words.positive(high - x, x, words.positive(x - high, high, (x - x) + high))',
+        'x = words.positive(x - high, high, x)',
+        'tests/compiler/test_kinks.py',
+    ),
 )

@@ -79,7 +79,7 @@ def _clamp_max(x: Any, max: Any) -> Symbol:
 
 @handler('hardtanh')
 def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Symbol:
-    return made('clamp', x, min_val, max_val)
+    return made('hardtanh', x, min_val, max_val)
 
 
 @handler('softplus')

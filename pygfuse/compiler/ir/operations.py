@@ -72,6 +72,7 @@ for _name in ('exp2', 'log2', 'log10', 'erfc', 'floor', 'ceil', 'round', 'trunc'
 for _name in ('mish', 'hardsigmoid', 'hardswish', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold'):
     _elementwise(_name, getattr(F, _name))
 _elementwise('clamp', torch.clamp)
+_elementwise('hardtanh', F.hardtanh)
 _elementwise('masked_fill', torch.masked_fill)
 # 1 where a condition holds, 0 elsewhere
 _elementwise('indicator', lambda x, dtype: x.to(dtype))

@@ -84,6 +84,12 @@ def _clamp(x: Term, low: Any = None, high: Any = None) -> Term:
     return x if high is None else words.positive(x - high, high, x)
 
 
+def _hardtanh(x: Term, low: float = -1.0, high: float = 1.0) -> Term:
+    # at either end the derivative is 0, where that of a clamp is 1; what is no number stays none
+    x = words.positive(high - x, x, words.positive(x - high, high, (x - x) + high))
+    return words.positive(x - low, x, words.positive(low - x, low, (x - x) + low))
+
+
 def _tied(x: Any, y: Any, difference: Any) -> Term:
     # of two equal values each has half of the gradient; what is no number stays none
     return words.equal(x, y, (x + y) * 0.5, words.positive(difference, x, y + (x - x)))
@@ -133,7 +139,8 @@ WORDS: dict[str, Callable[..., Any]] = {
     'rsqrt': lambda x: 1.0 / words.sqrt(x),
     'silu': lambda x: x * words.sigmoid(x),
     'logsigmoid': lambda x: -words.softplus(-x),
-    'relu6': lambda x: _clamp(x, 0.0, 6.0),
+    'relu6': lambda x: _hardtanh(x, 0.0, 6.0),
+    'hardtanh': _hardtanh,
     'maximum': lambda x, y: _tied(x, y, x - y),
     'minimum': lambda x, y: _tied(x, y, y - x),
     'prelu': lambda x, weight: words.positive(x, x, words.positive(x, 0.0, x) * weight),
