@@ -92,7 +92,7 @@ def _hardtanh(x: Term, low: float = -1.0, high: float = 1.0) -> Term:
 
 def _tied(x: Any, y: Any, difference: Any) -> Term:
     # of two equal values each has half of the gradient; what is no number stays none
-    return words.equal(x, y, (x + y) * 0.5, words.positive(difference, x, y + (x - x)))
+    return words.equal(x, y, (x + y) * 0.5, words.positive(difference, x, words.positive(-difference, y, x + y)))
 
 
 def _power(x: Term, exponent: Any) -> Term:
