@@ -203,7 +203,7 @@ def compile(conv: torch.nn.Module) -> torch.nn.Module:
             f'(got {type(conv).__name__})'
         )
     if not isinstance(conv, (FusedConv, Planned)):
-        conv.__class__ = _fused_class(conv, True)
+        _become(conv, lambda layer: _fused_class(layer, True))
     return conv
 
 

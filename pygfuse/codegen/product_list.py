@@ -13,11 +13,15 @@ there. So a list that is written once is made once, and of each call only what d
 from __future__ import annotations
 
 import array
+import operator
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 # words of a product
 WORDS = 15
+# of a block: a counter and the number of parts, that once more, address and length of the list, the block's own
+# address, and nothing
+BEFORE_NUMBERS, PLACE_OF_TABLE, PLACE_OF_NOTHING = 7, 5, 6
 # a flag: rows of `right` are the columns that it is read by
 TURNED = 1
 # a flag: the first parts of the work, their number in place of `addend`'s step, take a share of the depth each, and
@@ -106,11 +110,12 @@ class ProductList:
     Attributes:
         names: The texts, each once, in the order in which what they stand for comes.
         entries: Two words for each word, the place of its number and what is added.
+        may_be_dealt: Whether a product may be a sum over many rows that parts share.
 
     Example:
-        >>> listed = ProductList((3, 'x', 'y', 'x'))
-        >>> listed.names, listed.words((7, 8))
-        (('x', 'y'), (3, 7, 8, 7))
+        >>> listed = ProductList(sum_words((2, 3, 'w'), Matrix('x', 'w'), Matrix('y', 'w')))
+        >>> listed.names, listed.words((5, 7, 8))
+        (('w', 'x', 'y'), (4, 2, 3, 5, 0, 5, 0, 7, 1, 0, 0, 0, 8, 5, 0))
     """
 
     def __init__(self, words: Sequence[str | int]) -> None:
@@ -121,6 +126,12 @@ class ProductList:
             self.entries.extend((places[word], 0) if isinstance(word, str) else (PLACE_OF_NOTHING, word))
         # addresses of an array that is written to no more
         self.address, self.count = self.entries.buffer_info()[0], len(words) // WORDS
+        products = [words[i : i + WORDS] for i in range(0, len(words), WORDS)]
+        self.may_be_dealt = any(map(may_be_dealt, products))
+        # numbers that come with a call, and those that do not behind them
+        known = {word: place for place, word in enumerate(dict.fromkeys((*self.names, *words)))}
+        self._pick = operator.itemgetter(*[known[word] for word in words])
+        self._constants = tuple(word for word in known if not isinstance(word, str))
 
     @property
     def head(self) -> tuple[int, ...]:
@@ -129,10 +140,18 @@ class ProductList:
 
     def words(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """The words, given what comes with a call."""
-        table = *(0,) * BEFORE_NUMBERS, *numbers
-        return tuple([table[place] + more for place, more in zip(self.entries[::2], self.entries[1::2], strict=True)])
+        return self._pick((*numbers, *self._constants))
 
 
-# of a block: a counter and the number of parts, that once more, address and length of the list, the block's own
-# address, and nothing
-BEFORE_NUMBERS, PLACE_OF_TABLE, PLACE_OF_NOTHING = 7, 5, 6
+def may_be_dealt(product: Sequence[str | int]) -> bool:
+    """Whether a product, of which some words may not be known yet, has a left factor that is read by columns, and
+    neither flags nor a bias."""
+    flags, column_step, bias = product[0], product[6], product[9]
+    return flags == 0 and column_step != 1 and bias == 0
+
+
+def entries_of(words: Sequence[int]) -> array.array:
+    """The entries of words that are all known."""
+    entries = array.array('q', (PLACE_OF_NOTHING, 0)) * len(words)
+    entries[1::2] = array.array('q', words)
+    return entries

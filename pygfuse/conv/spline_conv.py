@@ -101,6 +101,7 @@ class SplineConv(FusedConv, WithoutPygLib):
         edge=EdgeFeatures('dim', required=True),
         in_channels='in_channels',
         parameter='weight',
+        saves_rows=True,
         node_dims=(-2, 0),
     )
 

@@ -218,7 +218,12 @@ def test_few_edges_run_their_own_code(monkeypatch):
     plain, conv = pair()
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_OPERATORS', 10_000)
     expected = plain(points(), BATCH)
-    for layer in (conv, pygfuse.fuse(copy.deepcopy(plain)), copy.deepcopy(pygfuse.fuse(copy.deepcopy(plain)))):
+    for layer in (
+        conv,
+        pygfuse.fuse(copy.deepcopy(plain)),
+        pygfuse.compile(copy.deepcopy(plain)),
+        copy.deepcopy(pygfuse.fuse(copy.deepcopy(plain))),
+    ):
         torch.testing.assert_close(layer(points(), BATCH), expected)
         assert layer.note.reason == 'so few edges that a row for each takes less'
     torch.testing.assert_close(pygfuse.unfuse(pygfuse.fuse(plain))(points(), BATCH), expected)

@@ -283,3 +283,12 @@ def test_edges_that_are_written_into_before_backward(aggr, flow):
     edge_index[0] = edge_index[0].flip(0)
     with pytest.raises(RuntimeError, match='modified by an inplace operation'):
         out.sum().backward()
+
+
+def test_features_that_the_caller_writes_into():
+    conv, x, edge_index, edge_attr = layer_and_inputs(root_weight=False, out_channels=IN)
+    x = x.requires_grad_()
+    expected = torch.autograd.grad((x * 1.0 + conv(x, edge_index, edge_attr)).square().sum(), x)
+    hidden = x * 1.0
+    hidden += conv(hidden, edge_index, edge_attr)
+    torch.testing.assert_close(torch.autograd.grad(hidden.square().sum(), x), expected)

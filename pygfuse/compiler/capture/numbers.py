@@ -15,7 +15,7 @@ from pygfuse.compiler.symbols.numbers_of_rows import WITH_NUMBERS, has_numbers
 # libraries of such functions
 LIBRARIES = 'math', 'numpy'
 # builtins that are
-BUILTINS = (range, hash, bin, hex, oct, chr, complex)
+BUILTINS = (range, bin, hex, oct, chr, complex)
 
 
 def without_rows(function: Callable) -> Callable:

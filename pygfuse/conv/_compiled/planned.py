@@ -48,6 +48,7 @@ class Planned(Noted):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         kind = type(self)
+        # a class that its module has by its name is found again by that
         if getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
             return super().__reduce_ex__(protocol)
         return _blank, (type(self).compiled, self.plain), self.__getstate__()

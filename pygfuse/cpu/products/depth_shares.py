@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, UNKNOWN, WORDS, may_be_dealt
 
 Words = tuple[int, ...]
 
@@ -67,9 +67,8 @@ def shares_of(words: Words, parts: int) -> Shares | None:
 
 
 def _shares_of_depth(product: Words, parts: int) -> int:
-    flags, rows, depth, width, _, _, column_step, _, _, bias, *_ = product
-    # the left factor is read by columns
-    if flags or bias or column_step == 1 or not rows * width:
+    _, rows, depth, width, *_ = product
+    if not may_be_dealt(product) or not rows * width:
         return 0
     # what parts write is at most half of what they read
     shares = min(parts, depth * (rows + width) // (2 * rows * width))

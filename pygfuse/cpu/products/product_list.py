@@ -32,6 +32,7 @@ from pygfuse.codegen.product_list import (
     UNKNOWN,
     WORDS,
     ProductList,
+    entries_of,
 )
 from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.compilation.launch import Launch
@@ -268,12 +269,15 @@ def multiply_listed(dtype: torch.dtype, listed: ProductList, block: tuple[int, .
         block: The head of the list, and the numbers of its names.
         work: As of `multiply`.
     """
+    if work >= MOST_OF_ONE and listed.may_be_dealt:
+        multiply(dtype, listed.words(block[BEFORE_NUMBERS:]), work)
+        return
+    held = array.array('q', block)
+    held[PLACE_OF_TABLE], _ = address, _ = held.buffer_info()
     if work < MOST_OF_ONE:
-        held = array.array('q', block)
-        held[PLACE_OF_TABLE], _ = address, _ = held.buffer_info()
         _launch(dtype).alone(address)
     else:
-        multiply(dtype, listed.words(block[BEFORE_NUMBERS:]), work)
+        _launch_parts(_launch(dtype), held, _parts_of(work))
 
 
 def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
@@ -285,7 +289,7 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
             as `right`.
         work: The number of multiplications, which decides how many threads share them.
     """
-    parts = 1 if work < MOST_OF_ONE else min(MOST_SHARES, max(LEAST_SHARES, work // SHARE))
+    parts = _parts_of(work)
     shares = None if parts == 1 else shares_of(words, parts)
     if shares is None:
         _run(dtype, words, parts)
@@ -296,7 +300,17 @@ def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
     _run(dtype, sums, 1 if shares.size < MOST_ADDED_BY_ONE else LEAST_SHARES)
 
 
+def _parts_of(work: int) -> int:
+    return 1 if work < MOST_OF_ONE else min(MOST_SHARES, max(LEAST_SHARES, work // SHARE))
+
+
 def _run(dtype: torch.dtype, words: tuple[int, ...], parts: int) -> None:
-    listed, launch, nothing = ProductList(words), _launch(dtype), array.array('q', [0] * BEFORE_NUMBERS)
-    block = launch.pack(parts, parts, listed.address, listed.count, nothing.buffer_info()[0])
-    launch.run(block, 1 if parts == 1 else min(parts, torch.get_num_threads()))
+    entries = entries_of(words)
+    block = array.array('q', (0, 0, 0, entries.buffer_info()[0], len(words) // WORDS, 0, 0))
+    block[PLACE_OF_TABLE], _ = block.buffer_info()
+    _launch_parts(_launch(dtype), block, parts)
+
+
+def _launch_parts(launch: Launch, block: array.array, parts: int) -> None:
+    block[1] = block[2] = parts
+    launch.run(block, min(parts, torch.get_num_threads()))
