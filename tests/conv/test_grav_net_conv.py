@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import pickle
 import re
 
 import pytest
@@ -16,6 +15,7 @@ from torch.nn import Module
 import pygfuse
 from pygfuse.conv import GravNetConv
 from pygfuse.memory import saved_bytes
+from tests.support.copies import copies
 from tests.support.pyg_lib import with_pyg_lib  # noqa: F401 (a fixture)
 
 FEATURES, CHANNELS, SPACE, WIDTH, K = 5, 6, 3, 7, 4
@@ -165,12 +165,7 @@ def test_a_class_of_ones_own_keeps_its_message():
 def test_copies_and_files(tmp_path):
     _, conv = pair()
     expected = conv(points(), BATCH)
-    torch.save(conv, tmp_path / 'conv.pt')
-    for twin in (
-        copy.deepcopy(conv),
-        pickle.loads(pickle.dumps(conv)),
-        torch.load(tmp_path / 'conv.pt', weights_only=False),
-    ):
+    for twin in copies(conv, tmp_path):
         assert type(twin) is GravNetConv
         assert torch.equal(twin(points(), BATCH), expected)
 

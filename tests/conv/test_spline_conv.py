@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import pickle
 import re
 
 import pytest
@@ -15,6 +13,7 @@ from torch import Tensor
 import pygfuse
 from pygfuse.conv import SplineConv
 from pygfuse.memory import saved_bytes
+from tests.support.copies import copies
 from tests.support.parity import GRAPHS, Example, Parity, random_edges
 from tests.support.pyg_lib import with_pyg_lib  # noqa: F401 (a fixture)
 
@@ -208,12 +207,7 @@ def test_what_is_not_fused_runs_without_pyg_lib():
 def test_copies_and_files(tmp_path):
     conv, *given = layer_and_inputs()
     expected = conv(*given)
-    torch.save(conv, tmp_path / 'conv.pt')
-    for twin in (
-        copy.deepcopy(conv),
-        pickle.loads(pickle.dumps(conv)),
-        torch.load(tmp_path / 'conv.pt', weights_only=False),
-    ):
+    for twin in copies(conv, tmp_path):
         assert type(twin) is SplineConv
         assert torch.equal(twin(*given), expected)
 
