@@ -2,8 +2,9 @@
 
 Every kernel that a call of each program launches, and those of searches among points, are compiled for each
 architecture. The table says for each how many registers a thread takes, what it spills, its shared memory, and the
-widest load in its loop over edges. The exit status is 1 if a kernel spills, or if its loop has no load of 16 bytes
-although the features' width allows it. GAT is also compiled for tensors that offsets of 32 bits do not reach.
+widest load in its loop over edges, other than of indices. The exit status is 1 if a kernel spills, or if its loop loads
+less than 16 bytes at a time although the features' width allows it. GAT is also compiled for tensors that offsets of
+32 bits do not reach.
 
 Needs numba-cuda and nvidia-cuda-nvcc, but no driver: ``pip install 'pygfuse[ptx]'``.
 """
@@ -20,8 +21,7 @@ from collections.abc import Iterable, Iterator
 
 from static_speed.assembler import launched_form, named
 from static_speed.launched import calls, calls_of_many_shapes, launched, searched
-from static_speed.loops import EDGES_DEPTH, blocks_of, loops_of
-from static_speed.ptx_text import instructions
+from static_speed.traffic import walk_of, widest_load
 
 from pygfuse.codegen.arguments import Operands
 from pygfuse.cuda.kernel import Kernel
@@ -75,7 +75,7 @@ class Task:
             registers=found.registers,
             shared=found.shared,
             spills=found.spills,
-            widest_load=widest_load(text),
+            widest_load=widest_load(text, walk_of(self.kernel), self.description),
             wants_wide_loads=self._gathers_rows() and layout.vector * ITEM_BYTES[layout.element] == LOAD_BYTES,
         )
 
@@ -86,13 +86,6 @@ class Task:
             operands = Operands(*self.description[2])
             return bool(operands.gathered_channels or operands.edge_rows) or 'by source' in self.kernel.name
         return False
-
-
-def widest_load(text: str) -> int:
-    """Bytes of the widest load of a kernel's loops over edges."""
-    blocks = blocks_of(instructions(text))
-    inner = [loop for loop in loops_of(blocks) if loop.depth >= EDGES_DEPTH]
-    return max((one.loaded_bytes for loop in inner for i in loop.blocks for one in blocks[i].instructions), default=0)
 
 
 _tasks: list[Task] = []

@@ -15,7 +15,7 @@ from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import ITEM_BYTES, Layout
 from pygfuse.cuda.walks.arguments import BACKWARD, FORWARD, WEIGHTS
 from static_speed.instruction import Instruction
-from static_speed.loops import blocks_of, loop_over_edges
+from static_speed.loops import EDGES_DEPTH, blocks_of, loop_over_edges, loops_of
 from static_speed.ptx_text import instructions
 
 WALKS = {'forward': FORWARD, 'backward': BACKWARD, 'weights': WEIGHTS}
@@ -87,6 +87,31 @@ def one_turn(text: str, walk: str, layout: Layout, description: tuple) -> Turn:
         edges=next((times[name] for name in INDICES if times[name]), layout.batch),
         loads=sum(one.loaded_bytes > 0 for one in accesses),
         edge_bytes=sum(_bytes(*arrays[parameter], layout) for parameter in {*parameters} - {None}),
+    )
+
+
+def widest_load(text: str, walk: str | None, description: tuple) -> int:
+    """Bytes of the widest load in the loops over edges, other than of indices; 0 if there is none.
+
+    Args:
+        text: The kernel's PTX.
+        walk: One of `WALKS`; None for a kernel that is none of them, all of whose loads are counted.
+        description: The types of its arguments.
+    """
+    code = instructions(text)
+    blocks, base_of = blocks_of(code), _bases(code)
+    arrays = [] if walk is None else arrays_of(walk, description)
+    indices = {number for number, (name, _) in enumerate(arrays) if name in INDICES}
+    loads = [
+        one
+        for loop in loops_of(blocks)
+        if loop.depth >= EDGES_DEPTH
+        for number in loop.blocks
+        for one in blocks[number].instructions
+        if one.loaded_bytes
+    ]
+    return max(
+        (one.loaded_bytes for one in loads if base_of(_ADDRESS.search(one.operands).group(1)) not in indices), default=0
     )
 
 

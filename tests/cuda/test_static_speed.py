@@ -9,6 +9,7 @@ import importlib
 import itertools
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -134,12 +135,13 @@ $L__BB0_3:
 """
 
 
-def test_traffic_is_told_by_array(speed):
+@pytest.fixture
+def description():
+    """The types of the arguments of `PTX`'s kernel."""
     from pygfuse.codegen import arguments
-    from pygfuse.cuda.layout import Layout
 
     empty = dict.fromkeys(arguments.Operands._fields, ())
-    description = (
+    return (
         'int',
         arguments.WalkedEdges('int64', 'int32', 'int32', 'int32', 'NoneType'),
         arguments.Operands(**{**empty, 'gathered_channels': ('float32',)}),
@@ -147,10 +149,26 @@ def test_traffic_is_told_by_array(speed):
         arguments.Results('float32', 'NoneType'),
         arguments.PartialStates('float32', 'float32', 'float32'),
     )
+
+
+def test_traffic_is_told_by_array(speed, description):
+    from pygfuse.cuda.layout import Layout
+
     traffic = speed('traffic')
     found = traffic.one_turn(PTX, 'forward', Layout('float32', 4, 16), description)
     # an index and a row
     assert found == traffic.Turn(edges=2, loads=4, edge_bytes=4 + 256)
+
+
+def test_the_widest_load_is_not_of_an_index(speed, description):
+    widest_load = speed('traffic').widest_load
+    rows = re.compile(r'ld\.global\.nc\.v4.*')
+    assert widest_load(PTX, 'forward', description) == 16
+    narrow = rows.sub('ld.global.nc.f32 %f1, [%rd5];', PTX)
+    assert widest_load(narrow, 'forward', description) == 4
+    # a walk that only writes rows loads indices alone
+    assert widest_load(rows.sub('', PTX), 'forward', description) == 0
+    assert widest_load(rows.sub('', PTX), None, ()) == 4
 
 
 HEADER = Path('nvidia/cu13/include/cuda_occupancy.h')
