@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -164,6 +164,18 @@ def packer(
     )
     exec(text, scope)
     return scope['pack']
+
+
+def integers_that_stand_for(names: Iterable[str]) -> dict[str, int]:
+    """By name an integer that stands for an argument of `written_packer`: an object that is nowhere else.
+
+    Example:
+        >>> found = integers_that_stand_for(['rows', 'width'])
+        >>> found['rows'] is not found['width']
+        True
+    """
+    # of a text, as equal constants are one object
+    return {name: int(f'{2**40 + k}') for k, name in enumerate(names)}
 
 
 def written_packer(

@@ -20,7 +20,9 @@ from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.listed import savable
 from pygfuse.ops.nodes.large_sums import added_to
 from pygfuse.ops.nodes.linear import apply_linear
-from pygfuse.ops.typed.splines import DEGREES, SplineEdges, SplineRows, Splines, spline_product, splines_of
+from pygfuse.ops.typed.spline_product import SplineEdges, spline_product
+from pygfuse.ops.typed.spline_rows import SplineRows, splines_of
+from pygfuse.ops.typed.splines import DEGREES, Splines
 from pygfuse.ops.within_torch import autocast
 from pygfuse.partial.rows.session import is_deferring
 from pygfuse.program.library.edge_rows import EDGE_ROWS

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pygfuse.codegen.arguments import Draws, Row
+from pygfuse.codegen.packing import integers_that_stand_for
 from pygfuse.cpu.operands import gatherer_of
 from pygfuse.cpu.walks.listed import ListedEdges
 from pygfuse.program.products import Product
@@ -38,9 +39,8 @@ class Given:
         self, names: Sequence[str], numbers: Sequence[str], dtype: torch.dtype, draws: Draws, there: Sequence[bool]
     ) -> None:
         self.named: dict[str, object] = {}
-        # objects of their own, by which they are found again
-        self._edges = [self._keep(name, int(f'{2**40 + k}')) for k, name in enumerate(self.of_edges)]
-        self._edges[0] = self.of('edge_index', torch.int64)
+        of_edges = integers_that_stand_for(self.of_edges[1:])
+        self._edges = [self.of('edge_index', torch.int64), *(self._keep(*pair) for pair in of_edges.items())]
         tensors = [self.of(f'tensor_{k}', dtype) for k in range(len(names))]
         for k, is_there in enumerate(there):
             if not is_there:

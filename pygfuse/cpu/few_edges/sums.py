@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.packing import written_packer
+from pygfuse.codegen.packing import integers_that_stand_for, written_packer
 from pygfuse.cpu.compilation.kernel import Kernel
 from pygfuse.cpu.compilation.launch import Launch
 from pygfuse.cpu.nodes.zero_rows import line_of, looks
@@ -117,10 +117,9 @@ def _launches(
 ) -> tuple[tuple[Launch, Callable], ...]:
     """A launch for each layout of blocks of channels, and what packs that which calls bring."""
     rows = 'x', 'out', *(['weights'] if reduce == WEIGHTED else []), *(['own'] if with_itself else [])
-    # objects of their own, by which they are found again
     named: dict[str, object] = {name: torch.empty(0, dtype=dtype, device='cpu') for name in rows}
     named['edge_index'] = torch.empty(0, dtype=torch.int64, device='cpu')
-    named |= {name: int(f'{2**40 + k}') for k, name in enumerate(_NUMBERS)}
+    named |= integers_that_stand_for(_NUMBERS)
     named |= {'itself': float('0.5')} if with_itself else {}
     of_edges, of_rows = ([named.get(name) for name in names] for names in (('edge_index', *_NUMBERS[:3]), _BROUGHT[5:]))
     found = []
