@@ -141,6 +141,27 @@ OF_FEW_EDGES = (
         REPEATED,
     ),
     Mutation(
+        'what a layer that is met again read of itself',
+        'conv/_layer/repeated.py',
+        'ours = [*of_prepared[0], own,',
+        'ours = [*identities[:len(of_prepared[0])], own,',
+        REPEATED,
+    ),
+    Mutation(
+        'what a layer that is met again holds',
+        'conv/_layer/repeated.py',
+        'if len(ours) == len(identities) and all(map(operator.is_, ours, identities)):',
+        'if len(ours) == len(identities):',
+        REPEATED,
+    ),
+    Mutation(
+        'what a call that is met again is given',
+        'conv/_layer/repeated.py',
+        'if _shapes_of(values, adjacency, given, of_prepared[1]) != shapes:',
+        'if False:',
+        REPEATED,
+    ),
+    Mutation(
         'parts of a layer that is known',
         'conv/_layer/repeated.py',
         '*layer._modules.values(), *held',

@@ -33,7 +33,7 @@ from pygfuse.conv._layer.few_edges import OverFewEdges
 from pygfuse.conv._layer.hag import note_hag, usable_hag
 from pygfuse.conv._layer.in_place_of_pyg import InPlaceOfPyG
 from pygfuse.conv._layer.noted import Noted
-from pygfuse.conv._layer.repeated import Kind, is_like, kind_of
+from pygfuse.conv._layer.repeated import Kind, is_of_kind, kind_of
 from pygfuse.conv._layer.self_loops import loop_values
 from pygfuse.conv._layer.spec import AFTER_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.conv._layer.untraced import NOT_TRACED, WEIGHTS_NOT_TRACED, may_break
@@ -182,9 +182,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             # PyG's path is right for every call: nothing else has to be looked at
             return self._by_pyg(x, adjacency, given)
         prepared = self.prepare()
-        kind = None if compiles else self._kind_of(x, edge_index, given, prepared)
-        known = None if kind is None or note is None else note.known
-        is_known = known is not None and is_like(kind, known.kind)
+        known = None if note is None else note.known
+        is_known = known is not None and self._is_of_kind(known.kind, x, edge_index, given, prepared)
+        kind = None if compiles or is_known else self._kind_of(x, edge_index, given, prepared)
         forms = known.few if is_known else None
         few = self.few_edges(x, edge_index, given, forms) if is_known else None
         out = self.run_few(x, few, forms, prepared)
@@ -200,7 +200,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
                 note_density(self, inputs.x[0])
         if reason is None:
             inputs, edges = self.find_edges(inputs)
-            if kind is not None and not is_known:
+            if kind is not None:
                 forms = self.forms_of_few(x, edge_index, given, prepared)
                 few = self.few_edges(x, edge_index, given, forms)
             reason = self.why_not_edges(inputs, edges, prepared) if few is None else None
@@ -210,7 +210,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             note.reason = note.forward = None
         elif not self.runs_fused(reason):
             return self._by_pyg(x, adjacency, given)
-        if kind is not None and not is_known:
+        if kind is not None:
             self.note.known = Known(kind, forms)
             out = self.run_few(x, few, forms, prepared)
             if out is not None:
@@ -234,6 +234,10 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
     def _kind_of(self, x: Any, edge_index: Any, given: dict[str, Any], prepared: Any) -> Kind | None:
         of_prepared = self.kind_of_prepared(prepared)
         return None if of_prepared is None else kind_of(self, x, edge_index, given, of_prepared)
+
+    def _is_of_kind(self, kind: Kind, x: Any, edge_index: Any, given: dict[str, Any], prepared: Any) -> bool:
+        of_prepared = self.kind_of_prepared(prepared)
+        return of_prepared is not None and is_of_kind(kind, self, x, edge_index, given, of_prepared)
 
     def with_weights(self, out: Tensor, adjacency: Any, edges: Edges, weights: Tensor) -> Any:
         """The output and the weights of edges, as PyG's layer returns them."""

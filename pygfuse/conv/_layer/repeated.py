@@ -45,21 +45,54 @@ def kind_of(
     Returns:
         What is compared by identity, and what by value.
     """
+    values = _values_of_plain_call(layer, x, adjacency, given)
+    if values is None:
+        return None
+    shapes = _shapes_of(values, adjacency, given, of_prepared[1])
+    return None if shapes is None else ((*of_prepared[0], *identities_of(layer)), shapes)
+
+
+def is_of_kind(
+    kind: Kind, layer: Any, x: Any, adjacency: Any, given: dict[str, Any], of_prepared: tuple[tuple, tuple] = ((), ())
+) -> bool:
+    """Whether a call is of a kind: ``is_like(kind_of(layer, ...), kind)`` in two thirds of the time.
+
+    Args:
+        kind: The kind.
+        layer, x, adjacency, given, of_prepared: As of `kind_of`.
+    """
+    values = _values_of_plain_call(layer, x, adjacency, given)
+    if values is None:
+        return False
+    identities, shapes = kind
+    if _shapes_of(values, adjacency, given, of_prepared[1]) != shapes:
+        return False
+    own = type(layer)
+    ours = [*of_prepared[0], own, *_methods_of(own), *layer._modules.values(), *layer.__dict__.values()]
+    if len(ours) == len(identities) and all(map(operator.is_, ours, identities)):
+        return True
+    # tensors that the layer holds are none of what decides
+    return is_like(kind_of(layer, x, adjacency, given, of_prepared), kind)
+
+
+def _values_of_plain_call(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> tuple | None:
+    """The features of a call and its other arguments; None where what decides how it runs is not so little."""
     if not is_plain_call(layer, adjacency):
         return None
-    aggr, modules = layer.aggr, layer._modules
-    if type(aggr) is not str or aggr not in REDUCTIONS or has_hooks(modules['aggr_module']):
+    aggr = layer.aggr
+    if type(aggr) is not str or aggr not in REDUCTIONS or has_hooks(layer._modules['aggr_module']):
         return None
     maps = layer.spec.maps
     if (maps and why_not_maps(layer, maps) is not None) or attached(adjacency) is not None:
         return None
     if type(x) in PLAIN:
-        values = x, *given.values()
-    elif type(x) is tuple and layer.flow == FLOWS[0]:
-        values = *x, *given.values()
-    else:
-        return None
-    shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given, *of_prepared[1]]
+        return x, *given.values()
+    return (*x, *given.values()) if type(x) is tuple and layer.flow == FLOWS[0] else None
+
+
+def _shapes_of(values: tuple, adjacency: Tensor, given: dict[str, Any], of_prepared: tuple) -> list | None:
+    """What is compared by value."""
+    shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given, *of_prepared]
     for value in values:
         if type(value) in PLAIN:
             shapes += shape_of_rows(value)
@@ -67,7 +100,7 @@ def kind_of(
             shapes.append(None)
         else:
             return None
-    return (*of_prepared[0], *identities_of(layer)), shapes
+    return shapes
 
 
 def is_plain_call(layer: Any, adjacency: Any) -> bool:
@@ -106,14 +139,14 @@ def shape_of_rows(tensor: Tensor) -> tuple:
     return tensor.dtype, tensor.device, shape[1:], len(shape) > 0 and shape[0] > 0
 
 
-def is_like(kind: Kind, other: Kind | None) -> bool:
+def is_like(kind: Kind | None, other: Kind | None) -> bool:
     """Whether two calls run alike.
 
     Example:
         >>> is_like(((int, None), (2,)), ((int, None), (2,))), is_like(((int, None), (2,)), ((int, 1), (2,)))
         (True, False)
     """
-    if other is None:
+    if kind is None or other is None:
         return False
     ours, theirs = kind[0], other[0]
     return kind[1] == other[1] and len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))

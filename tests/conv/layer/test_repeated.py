@@ -11,7 +11,7 @@ from torch_geometric.explain.algorithm.utils import set_masks
 from pygfuse import execution_paths, force_mapping
 from pygfuse._lib.modes import ablation
 from pygfuse.conv import EdgeConv, FAConv, GATConv, GATv2Conv, GCNConv, GINConv, GraphConv, SAGEConv, TransformerConv
-from pygfuse.conv._layer.repeated import is_like, kind_of
+from pygfuse.conv._layer.repeated import is_like, is_of_kind, kind_of
 from pygfuse.hag.attach import attach
 from pygfuse.transforms import find_hag
 from tests.support.parity import random_edges
@@ -50,7 +50,15 @@ def known(name: str) -> torch.nn.Module:
     others = {'edge_attr': given(conv)[0]} if given(conv) else {}
     kinds = [kind_of(conv, features(), EDGE_INDEX, others) for _ in range(2)]
     assert is_like(*kinds)
+    assert is_again(kinds[0], conv, features(), EDGE_INDEX, others)
     return conv
+
+
+def is_again(kind, conv, *call) -> bool:
+    """Whether a call is of a kind, told by both ways to ask."""
+    found = is_of_kind(kind, conv, *call)
+    assert found == is_like(kind_of(conv, *call), kind)
+    return found
 
 
 def masked(conv) -> None:
@@ -120,7 +128,7 @@ def test_a_patched_class_is_noticed(name, monkeypatch):
     monkeypatch.setattr(kind, 'message', lambda self, **arguments: None)
     assert conv.why_not() == 'message is overridden'
     others = {'edge_attr': given(conv)[0]} if given(conv) else {}
-    assert not is_like(kind_of(conv, features(), EDGE_INDEX, others), conv.note.known.kind)
+    assert not is_again(conv.note.known.kind, conv, features(), EDGE_INDEX, others)
 
 
 BLOCKS = {
@@ -136,8 +144,10 @@ BLOCKS = {
 @pytest.mark.parametrize('name', ['GIN', 'GAT'])
 def test_nothing_is_taken_for_known_inside_a_block(name, block):
     conv = known(name)
+    before = kind_of(conv, features(), EDGE_INDEX, {})
     with BLOCKS[block]():
         assert kind_of(conv, features(), EDGE_INDEX, {}) is None
+        assert not is_again(before, conv, features(), EDGE_INDEX, {})
 
 
 def test_other_arguments_are_another_kind():
@@ -151,13 +161,13 @@ def test_other_arguments_are_another_kind():
         (x[:0], EDGE_INDEX),
         (x, EDGE_INDEX.int()),
     ):
-        kind = kind_of(conv, other_x, other_edges, {'size': None})
-        assert not is_like(kind, conv.note.known.kind)
+        assert not is_again(conv.note.known.kind, conv, other_x, other_edges, {'size': None})
     names = [kind_of(conv, x, EDGE_INDEX, {name: x}) for name in ('x_0', 'edge_attr')]
-    assert is_like(names[0], kind_of(conv, x, EDGE_INDEX, {'x_0': x}))
+    assert is_again(names[0], conv, x, EDGE_INDEX, {'x_0': x})
     assert not is_like(*names)
-    assert kind_of(conv, x.requires_grad_().as_subclass(Marked), EDGE_INDEX, {'size': None}) is None
-    assert kind_of(conv, x, EDGE_INDEX.to_sparse(), {'size': None}) is None
+    for call in ((x.requires_grad_().as_subclass(Marked), EDGE_INDEX), (x, EDGE_INDEX.to_sparse())):
+        assert kind_of(conv, *call, {'size': None}) is None
+        assert not is_again(conv.note.known.kind, conv, *call, {'size': None})
 
 
 @pytest.mark.parametrize('name', LAYERS)
@@ -167,7 +177,15 @@ def test_every_part_of_a_layer_is_looked_at(name):
     for part, module in list(conv._modules.items()):
         before = kind_of(conv, features(), EDGE_INDEX, others)
         conv._modules[part] = copy.deepcopy(module)
-        assert not is_like(before, kind_of(conv, features(), EDGE_INDEX, others))
+        assert not is_again(before, conv, features(), EDGE_INDEX, others)
+
+
+def test_tensors_that_a_layer_holds_are_not_looked_at():
+    conv = known('GIN')
+    before = kind_of(conv, features(), EDGE_INDEX, {})
+    for held in (features(), features(), 'no tensor'):
+        conv.__dict__['held'] = held
+        assert is_again(before, conv, features(), EDGE_INDEX, {}) == isinstance(held, torch.Tensor)
 
 
 def test_parts_of_a_network_on_edges_are_looked_at():
