@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch_geometric.utils import add_remaining_self_loops, scatter
 
+from pygfuse.ops.within_torch.lazy_values import given_values
+
 __all__ = ['Partition']
 
 
@@ -157,6 +159,7 @@ class _AllToAll(torch.autograd.Function):
         return out
 
     @staticmethod
+    @given_values
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         return _AllToAll.apply(grad, ctx.partition, ctx.received, ctx.sent), None, None, None
 

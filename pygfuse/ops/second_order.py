@@ -17,6 +17,7 @@ from pygfuse.ops.given import given_of
 from pygfuse.ops.plan import Plan, plan_of_arguments
 from pygfuse.ops.schema import Arguments, with_parts
 from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.lazy_values import given_values
 from pygfuse.program.products import OperandValue, Product
 from pygfuse.program.tangent import change_of, changes
 
@@ -64,6 +65,7 @@ class _Gradients(torch.autograd.Function):
         return tuple(gradients[name] for name in needed)
 
     @staticmethod
+    @given_values
     def backward(ctx, *tangents):
         given = {name: tangent for name, tangent in zip(ctx.needed, tangents, strict=True) if tangent is not None}
         needs = ctx.needs_input_grad[4:]

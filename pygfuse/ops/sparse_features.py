@@ -23,6 +23,7 @@ from pygfuse.graph.csr import Csr
 from pygfuse.ops.dropout import dropout_factors, new_seed
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.intercepted import is_watched
+from pygfuse.ops.within_torch.lazy_values import given_values
 
 _PRODUCT_DTYPES = (torch.float32, torch.float64)
 
@@ -103,6 +104,7 @@ class _Product(torch.autograd.Function):
         return pattern.product(values, dense.contiguous(), transposed)
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         (values,) = ctx.saved_tensors
         return None, applied(_Product, values, grad, ctx.pattern, not ctx.transposed), None, None

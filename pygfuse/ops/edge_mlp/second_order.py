@@ -23,6 +23,7 @@ from pygfuse.ops.edge_mlp.tangents import Tangents
 from pygfuse.ops.edge_mlp.tape import StagedTape
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.lazy_values import given_values
 
 
 class Network(NamedTuple):
@@ -68,6 +69,7 @@ class _Gradients(torch.autograd.Function):
         return tuple(compute())
 
     @staticmethod
+    @given_values
     def backward(ctx, *tangents):
         token, grad_out, grad_state, *operands = ctx.saved_tensors
         if all(tangent is None for tangent in tangents):

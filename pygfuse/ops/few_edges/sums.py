@@ -25,6 +25,7 @@ from pygfuse.ops.aggregation import aggregate
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import is_list
 from pygfuse.ops.within_torch.intercepted import PLAIN, is_plain_gradient
+from pygfuse.ops.within_torch.lazy_values import given_values
 from pygfuse.program.library.neighbours import NEIGHBOURS, NORMALISED_NEIGHBOURS, WEIGHTED_NEIGHBOURS
 from pygfuse.program.sums_along_edges import MEAN, NORMALISED_WITH_LOOPS, SUM, WEIGHTED
 
@@ -163,6 +164,7 @@ class _Sum(torch.autograd.Function):
         return added_along(x, edge_index, edges, reduce, itself, transposed, weights=weights)[0]
 
     @staticmethod
+    @given_values
     def backward(ctx, grad):
         (edge_index, weights), edges = ctx.saved_tensors, ctx.edges
         if not is_plain_gradient(grad):

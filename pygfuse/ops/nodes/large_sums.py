@@ -12,6 +12,7 @@ from pygfuse._lib.functions import applied, is_unread
 from pygfuse._lib.pages import LEAST_BYTES, on_huge_pages
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.intercepted import are_plain_on_cpu
+from pygfuse.ops.within_torch.lazy_values import given_values
 
 
 class _Sum(torch.autograd.Function):
@@ -21,6 +22,7 @@ class _Sum(torch.autograd.Function):
         return torch.add(first, second, out=on_huge_pages(torch.empty_like(first)))
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
         # that of a row autograd sums over all rows
         return grad, grad
@@ -74,6 +76,7 @@ class _Difference(torch.autograd.Function):
         return torch.sub(first, second, out=on_huge_pages(torch.empty_like(first))), second.view_as(second)
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor | None, of_second: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if grad is None or of_second is None:
             return grad, of_second if grad is None else -grad
@@ -105,6 +108,7 @@ class _OfHeads(torch.autograd.Function):
         return torch.sum(x, dim=1, out=out) if divisor == 1 else torch.mean(x, dim=1, out=out)
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
         heads, divisor = ctx.of
         of_heads = grad.unsqueeze(1).expand(-1, heads, -1)

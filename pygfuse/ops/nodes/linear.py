@@ -22,6 +22,7 @@ from pygfuse.ops.nodes.product_lines import is_mapped_by_list
 from pygfuse.ops.nodes.sum_maps import adjoint_of_maps, map_by_list
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.intercepted import PLAIN, are_plain, is_transformed
+from pygfuse.ops.within_torch.lazy_values import given_values
 
 # bytes of the rows that are copied together: they should stay in a core's cache
 BLOCK_BYTES = 2**20
@@ -76,6 +77,7 @@ class _LinearOfRows(torch.autograd.Function):
         return out
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, rows, weight = ctx.saved_tensors
         of_x = of_weight = of_bias = None
@@ -117,6 +119,7 @@ class _LinearOfFewGradients(torch.autograd.Function):
         return product(x, weight.t(), bias)
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         return *gradients_of_map(x, weight, grad, ctx.needs_input_grad[:3], ctx.counts), None

@@ -31,6 +31,7 @@ from pygfuse.ops.nodes.linear import (
 )
 from pygfuse.ops.nodes.product_lines import ProductLines, matrix
 from pygfuse.ops.nodes.sum_maps import map_by_list
+from pygfuse.ops.within_torch.lazy_values import given_values
 
 
 class Map(NamedTuple):
@@ -56,6 +57,7 @@ class _MapsOfRows(torch.autograd.Function):
         return tuple(products(x, given[::2], given[1::2]))
 
     @staticmethod
+    @given_values
     def backward(ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         of_x: Tensor | None = None
@@ -163,6 +165,7 @@ class _SumOfMaps(torch.autograd.Function):
         return added_product(product(second, other.t(), bias), first, weight.t())
 
     @staticmethod
+    @given_values
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         first, weight, second, other = ctx.saved_tensors
         needs, no_bias = ctx.needs_input_grad, (False,)

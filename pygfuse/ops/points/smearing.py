@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import smearing_of
 from pygfuse.ops.within_torch.batched import is_batched
+from pygfuse.ops.within_torch.lazy_values import given_values
 
 
 class Gaussians(NamedTuple):
@@ -92,6 +93,7 @@ class _Smeared(torch.autograd.Function):
         return kernels.smeared(distance.contiguous(), *_arrays(gaussians, distance), scale)
 
     @staticmethod
+    @given_values
     def backward(ctx, grad):
         distance, scale = ctx.saved_tensors
         of_distance = of_scale = None
@@ -114,6 +116,7 @@ class _Sum(torch.autograd.Function):
         return kernels.sum_of_smeared(distance.contiguous(), *_arrays(gaussians, distance), weights.contiguous())
 
     @staticmethod
+    @given_values
     def backward(ctx, grad):
         distance, weights = ctx.saved_tensors
         of_distance = of_weights = None

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pygfuse._lib.backends import DTYPES
 from pygfuse.call.call import common_dtype
+from pygfuse.ops.within_torch.lazy_values import all_in_memory
 from pygfuse.program.products import Product, tensors_in
 
 NARROW = (torch.float16, torch.bfloat16)
@@ -54,10 +55,12 @@ def off_everywhere() -> Iterator[None]:
 
 
 def in_types_of_forward(backward: Callable) -> Callable:
-    """The ``backward`` of a function of autograd as it is without autocast, which may be on where it is called."""
+    """The ``backward`` of a function of autograd as it is without autocast, which may be on where it is called; given
+    gradients whose values are in their memory."""
 
     @functools.wraps(backward)
     def run(ctx: Any, *grads: Any) -> Any:
+        grads = all_in_memory(grads)
         if not is_on_anywhere():
             return backward(ctx, *grads)
         with off_everywhere():
