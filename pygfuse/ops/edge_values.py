@@ -24,6 +24,7 @@ from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.batched import is_batched
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.intercepted import is_watched
+from pygfuse.ops.within_torch.lazy_values import in_memory
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 DTYPES = (torch.float32, torch.float64)
@@ -257,7 +258,7 @@ def _add_gradients(
     given = torch.autograd.grad(values, [leaves[i] for i in wanted], of_values, allow_unused=True)
     for i, of_rows in zip(wanted, given, strict=True):
         if of_rows is not None:
-            work.add(work.sides[i], chunk, of_rows, totals[i])
+            work.add(work.sides[i], chunk, in_memory(of_rows), totals[i])
 
 
 class _EdgeGradients(torch.autograd.Function):
@@ -336,7 +337,7 @@ def _second_gradients(
         if of_grad is not None:
             (of_chunk,) = torch.autograd.grad(outputs, [of_values], of_outputs, retain_graph=True, allow_unused=True)
             if of_chunk is not None:
-                _add_to_result(work, chunk, of_chunk, winners, of_grad)
+                _add_to_result(work, chunk, in_memory(of_chunk), winners, of_grad)
         _add_gradients(work, chunk, outputs, leaves, of_outputs, found)
     return [of_grad, *found]
 

@@ -111,3 +111,25 @@ def test_gradients_of_gradients(kind, create_graph):
         found.append((out, first, second))
     torch.testing.assert_close(found[1], found[0])
     assert fused.note.reason is None
+
+
+class Seen(torch.nn.Module):
+    """A value of edges and the same without gradients, both returned and both summed."""
+
+    def forward(self, x, edge_index):
+        gate = (x[edge_index[0]] * x[edge_index[1]]).sigmoid()
+        seen = gate.detach()
+        out = torch.zeros_like(x).index_add(0, edge_index[1], gate * seen)
+        return out, gate, seen, gate.sum() - seen.mean(), (gate * seen).sum(0)
+
+
+def test_what_is_detached_of_values_in_memory_is_there():
+    x, found = torch.randn(40, WIDTH, dtype=torch.float64, requires_grad=True), []
+    edge_index, compiled = random_edges(40, 40, 3_000), pygfuse.compile(Seen())
+    for module in (Seen(), compiled):
+        results = module(x, edge_index)
+        total = sum(result.square().sum() for result in results if result.requires_grad)
+        found.append((*results, *torch.autograd.grad(total, x)))
+    torch.testing.assert_close(found[1], found[0])
+    assert compiled.note.reason is None
+    assert [result.requires_grad for result in found[1][:5]] == [True, True, False, True, True]

@@ -307,10 +307,10 @@ def _attempted(run: Callable[[Any], Any], watched: Watched, guards: Guards) -> A
 
 
 def _result(out: Any, how: str = 'returns', may_share: bool = False) -> Node:
-    if (may_share or how == 'stores') and isinstance(out, Symbol) and out.node.residency == SHARED:
-        return out.node
     if isinstance(out, Symbol):
         check_current([out])
+    if (may_share or how == 'stores') and isinstance(out, Symbol) and out.node.residency == SHARED:
+        return out.node
     if not isinstance(out, Symbol) or out.rows is None:
         raise Refused('aggregate returns something else than a row for each target or edge')
     if out.rows == NUM_EDGES and out.node.residency in (SOURCE, TARGET) and not out.is_stacked:

@@ -12,7 +12,7 @@ from pygfuse.compiler.forms.lowering import lowered, softmaxes_in
 from pygfuse.compiler.forms.returned import returned_values_kept, without_softmax_in_returned
 from pygfuse.compiler.forms.weighed import weighed_of
 from pygfuse.compiler.functions.dropouts import check_drawn_once
-from pygfuse.compiler.ir.values import Node, in_order, is_of_one, returned_of_edges
+from pygfuse.compiler.ir.values import Node, in_order, is_brought, is_of_one, returned_of_edges
 from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.passes.softmax import softmax_taken_apart
 from pygfuse.compiler.passes.subexpressions import share_subexpressions
@@ -66,7 +66,9 @@ def _forms_of_reduction(reduction: Node, walks: Mapping[int, Form], keeps_wide: 
     (message,) = reduction.args
     if 'leads_back' in reduction.attributes:
         return {id(reduction): lowered(reduction)}
-    if message.op == 'kept' and id(message.attributes['of']) not in walks:
+    kept = message.attributes['of'] if message.op == 'kept' else None
+    # what is detached of values in memory is there
+    if kept is not None and id(kept) not in walks and not is_brought(kept):
         with contextlib.suppress(Refused):
-            return reduced_and_returned(reduction, message.attributes['of'], keeps_wide)
+            return reduced_and_returned(reduction, kept, keeps_wide)
     return forms_of(reduction, keeps_wide)

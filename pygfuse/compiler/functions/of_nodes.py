@@ -38,6 +38,9 @@ from pygfuse.compiler.symbols.turned import ROWS_NOT_FIRST, Turned, as_turned, o
 
 # numbers of nodes of examples, which tell what depends on them
 _EXAMPLES = NUM_TARGETS, NUM_SOURCES
+# of what gives several values, all are computed for each
+_MOST_PIECES = 32
+_TENSOR_FOR_EACH = 'a tensor for each node'
 _ROWS_OF_EXAMPLES = [(count,) for count in (NUM_EDGES, *_EXAMPLES)]
 
 
@@ -90,11 +93,17 @@ class OfSoMany:
         return self.function.__name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*rebuilt(args, self._of_count), **kwargs)
+        return self.function(*self.of_count(args), **kwargs)
+
+    def of_count(self, args: Any) -> Any:
+        """Arguments with an example of so many rows in place of each of others."""
+        return rebuilt(args, self._of_count)
 
     def _of_count(self, item: Any) -> Any:
         is_example = isinstance(item, Tensor) and item.device.type == 'meta' and item.shape[:1] in _ROWS_OF_EXAMPLES
-        return item.new_empty(self.count, *item.shape[1:]) if is_example else item
+        # a view of one that has as many is to share its memory
+        is_other = is_example and item.shape[0] != self.count
+        return item.new_empty(self.count, *item.shape[1:]) if is_other else item
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +196,8 @@ def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> A
         return _symbol(nodes, (few, many), given, rows, function=function, keywords=keywords)
     if not isinstance(few, (tuple, list)) or not all(isinstance(part, Tensor) for part in few):
         raise Refused(f'{name} of nodes gives a {type(few).__name__}')
+    if len(few) != len(many) or len(few) > _MOST_PIECES:
+        raise Refused(f'{name} of nodes gives {len(few)} tensors' if len(few) == len(many) else _TENSOR_FOR_EACH)
     keywords = ('function', function), *keywords
     pairs = enumerate(zip(few, many, strict=True))
     # of some the parts have names
@@ -203,6 +214,7 @@ def _results(function: Callable, nodes: tuple, kwargs: dict[str, Any], count: in
         return torch.empty((*rows, *node.shape), dtype=node.dtype, device='meta')
 
     given = mapped(nodes, example)
+    given = function.of_count(given) if isinstance(function, OfSoMany) else given
     try:
         # examples are tensors, which nobody records
         with torch._C.DisableTorchFunction():

@@ -196,7 +196,8 @@ def _in_place(function: Callable) -> Callable:
     return apply
 
 
-for _name, _function in {**_FOUR, 'and': torch.bitwise_and, 'or': torch.bitwise_or}.items():
+_OF_BITS = {'and': torch.bitwise_and, 'or': torch.bitwise_or}
+for _name, _function in {**_FOUR, 'pow': torch.pow, 'mod': torch.remainder, **_OF_BITS}.items():
     setattr(Recorded, f'__i{_name}__', _in_place(_function))
 
 

@@ -20,6 +20,7 @@ from pygfuse.ops.edge_mlp.runs import Run, is_run, one_by_one, stretches_of
 from pygfuse.ops.edge_mlp.stages import EdgeStage
 from pygfuse.ops.edge_mlp.steps import times_back
 from pygfuse.ops.edge_mlp.tangents import Tangents
+from pygfuse.ops.within_torch.lazy_values import in_memory
 from pygfuse.program.activation import Activation
 
 
@@ -220,7 +221,7 @@ class _ByTorch(TangentStep):
         self._results = self._read = self._moved = None
         for (name, held), found in zip(self._own.items(), of_own, strict=True):
             if name == 'source':
-                self.operands.add_to_sources(chunk, held, found.contiguous())
+                self.operands.add_to_sources(chunk, held, in_memory(found).contiguous())
             elif self.operands.wants(held):
                 self.operands.gradient(held).add_(found)
         return torch.stack([of_values, of_tangent])

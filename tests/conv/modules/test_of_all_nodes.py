@@ -113,6 +113,16 @@ def test_what_depends_on_values_or_numbers_of_nodes_is_for_its_own_code(case):
         torch.testing.assert_close(found, Summed(function)(**arguments))
 
 
+@pytest.mark.parametrize('nodes', [20, 2_000])
+def test_a_tensor_for_each_node(nodes):
+    """Of many, each of which would be taken out of all again."""
+    arguments = {name: given(nodes=nodes)[name] for name in ('x', 'edge_index')}
+    own = Summed(lambda x: torch.stack([row.tanh() for row in x.unbind(0)]))
+    compiled = pygfuse.compile(copy.deepcopy(own))
+    torch.testing.assert_close(compiled(**arguments), own(**arguments))
+    assert (compiled.note.reason is None) == (nodes == 20)
+
+
 class Typed(MessagePassing):
     """A product by the matrix of a type beside a sum over all edges."""
 
