@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch_geometric.nn
@@ -72,6 +72,9 @@ class MetaLayer(Noted, torch_geometric.nn.MetaLayer):
         (torch.Size([3, 3]), 'edge_model: so few edges that a row for each takes less')
     """
 
+    # within a module that is compiled whole, PyG's forward is what is captured
+    is_captured_whole: ClassVar[bool] = True
+    plain: ClassVar[type[Module]] = torch_geometric.nn.MetaLayer
     _plans: dict[str, Plans] | None = None
     # calls of models whose edges are so few that nothing else has to be looked at
     _few: dict[Module, Few] | None = None

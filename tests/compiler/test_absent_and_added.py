@@ -89,6 +89,27 @@ def test_what_the_first_call_stores(kind):
         assert compiled.note.reason is None
 
 
+class ComparedWithNone(Summing):
+    """As some write it: a tensor equals neither None, nor a text, nor a list."""
+
+    def forward(self, x, edge_index, state=None, mode='sum'):
+        if state == None:  # noqa: E711
+            state = torch.zeros_like(x)
+        if state != None and x != mode and x != [1]:  # noqa: E711
+            state = state + 2
+        row, col = edge_index
+        return torch.zeros_like(x).index_add(0, col, x[row].tanh() * state[col])
+
+
+@pytest.mark.parametrize('has_state', [False, True])
+def test_what_is_compared_with_none(has_state):
+    module, given = ComparedWithNone(), arguments()
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    given |= {'state': given['x'].cos()} if has_state else {}
+    torch.testing.assert_close(compiled(**given), module(**given))
+    assert compiled.note.reason is None
+
+
 def add(module):
     torch.manual_seed(1)
     module.maps.scale = 3.0

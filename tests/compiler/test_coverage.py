@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pygfuse
 from tests.compiler import coverage
 
@@ -18,3 +20,9 @@ def test_this_many_run_fused():
     assert sum(row.form in coverage.FUSED for row in rows) >= 49
     assert all(row.reason for row in rows if row.form not in coverage.FUSED)
     assert str(pygfuse.supported()).endswith('of 57 classes run fused')
+
+
+def test_other_pages_name_the_same_number():
+    (count,) = re.findall(r"^(\d+) of PyG's 57", coverage.PAGE.read_text(), re.MULTILINE)
+    for page in (coverage.ROOT / 'README.md', coverage.ROOT / 'docs' / 'index.md'):
+        assert set(re.findall(r"(\d+) of PyG's 57", page.read_text())) == {count}, page.name

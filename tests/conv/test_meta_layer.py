@@ -153,6 +153,26 @@ def test_outputs_and_gradients_are_those_of_pyg(name, graph):
     assert wide.note.reason is None
 
 
+class Processor(Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([pyg.MetaLayer(Simulator(), Sum()) for _ in range(2)])
+
+    def forward(self, x, edge_index, edge_attr):
+        for block in self.blocks:
+            x, edge_attr, _ = block(x, edge_index, edge_attr)
+        return x, edge_attr
+
+
+def test_layers_of_a_module_that_is_compiled_whole():
+    torch.manual_seed(0)
+    module, arguments = Processor(), given(GRAPHS['random'](), False)
+    compiled = pygfuse.compile(pygfuse.fuse(copy.deepcopy(module)))
+    assert type(compiled.blocks[0]) is MetaLayer
+    torch.testing.assert_close(compiled(**arguments), module(**arguments), rtol=1e-4, atol=1e-4)
+    assert compiled.note.reason is None
+
+
 def test_models_run_on_chunks_of_edges():
     layer = pygfuse.compile(pyg.MetaLayer(Simulator(), NodeModel('max')))
     layer(**given(GRAPHS['random']()))

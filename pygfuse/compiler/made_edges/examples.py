@@ -62,7 +62,7 @@ def _on_example(function: Callable, args: tuple, keywords: tuple, k: int) -> Any
         found, named = rebuilt((args, dict(keywords)), example)
         return function(*found, **named)
     except Exception as error:
-        raise Refused(f'{function.__name__} of edges: {error}') from error
+        raise Refused(f'{function.__name__} of edges, tried with a few others: {error}') from error
 
 
 def brought_edges(said: Any, edge_index: Tensor) -> Made:

@@ -175,13 +175,27 @@ def _operator(name: str, function: Callable, is_reversed: bool = False) -> Calla
     return apply
 
 
+def _comparison(name: str, function: Callable) -> Callable:
+    compared = _operator(name, function)
+
+    def apply(self: Recorded, other: Any) -> Any:
+        # no tensor equals what is none of numbers
+        return NotImplemented if other is None or isinstance(other, _NO_NUMBERS) else compared(self, other)
+
+    apply.__name__ = name
+    return apply
+
+
+_NO_NUMBERS = str, tuple, list, dict
 _FOUR = {'add': torch.add, 'sub': torch.sub, 'mul': torch.mul, 'truediv': torch.div}
 _OTHERS = {'pow': torch.pow, 'matmul': torch.matmul, 'mod': torch.remainder}
 for _name, _function in {**_FOUR, **_OTHERS}.items():
     setattr(Recorded, f'__{_name}__', _operator(_name, _function))
     setattr(Recorded, f'__r{_name}__', _operator(_name, _function, True))
-for _name in ('gt', 'lt', 'ge', 'le', 'eq', 'ne'):
+for _name in ('gt', 'lt', 'ge', 'le'):
     setattr(Recorded, f'__{_name}__', _operator(_name, getattr(torch, _name)))
+for _name in ('eq', 'ne'):
+    setattr(Recorded, f'__{_name}__', _comparison(_name, getattr(torch, _name)))
 for _name in ('and', 'or'):
     setattr(Recorded, f'__{_name}__', _operator(_name, getattr(torch, f'bitwise_{_name}')))
 Recorded.__invert__ = _operator('invert', torch.bitwise_not)
