@@ -43,7 +43,7 @@ def kept_with_edges(function: Callable, otherwise: Callable | None = None) -> Ca
     def prepared(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
         others = (*args, *kwargs.values())
         is_plain = type(edge_index) is Tensor and edge_index.layout is torch.strided
-        if not is_plain or torch.compiler.is_compiling() or not all(isinstance(other, _SIMPLE) for other in others):
+        if not is_plain or is_intercepted() or not all(isinstance(other, _SIMPLE) for other in others):
             return otherwise(adjacency_for_pyg(edge_index), *args, **kwargs)
         key = ('prepared', function.__name__, args, tuple(kwargs.items()))
         found = ATTACHED.get(edge_index, key)
@@ -110,7 +110,7 @@ def _remaining_self_loops(
     """PyG's ``add_remaining_self_loops`` of values that are others in each call, between edges that are not."""
     is_plain = type(edge_index) is Tensor and edge_index.layout is torch.strided
     is_known = isinstance(edge_attr, Tensor) and isinstance(fill_value, (int, float))
-    if not is_plain or not is_known or torch.compiler.is_compiling():
+    if not is_plain or not is_known or is_intercepted():
         return add_remaining_self_loops(edge_index, edge_attr, fill_value, num_nodes)
     found, others, places, nodes = _kept_loops(edge_index, num_nodes)
     of_loops = edge_attr.new_full(
@@ -149,7 +149,7 @@ def prepared_norms(edge_index: Any, *args: Any, **kwargs: Any) -> Any:
 
     Arguments, results (``edge_index`` and weights ``[edges]``, or a matrix with values) and errors are PyG's.
     """
-    is_plain = isinstance(edge_index, SparseTensor) and not edge_index.has_value() and not torch.compiler.is_compiling()
+    is_plain = isinstance(edge_index, SparseTensor) and not edge_index.has_value() and not is_intercepted()
     if not is_plain or not all(isinstance(value, _SIMPLE) for value in (*args, *kwargs.values())):
         return _norms_of_edges(edge_index, *args, **kwargs)
     key = 'norms of a matrix', args, tuple(kwargs.items())

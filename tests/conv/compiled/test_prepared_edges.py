@@ -58,6 +58,32 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training():
     assert conv.note.reason is None
 
 
+TRANSFORMED = {
+    'PointTransformer': (lambda: pyg.PointTransformerConv(8, 4), 3),
+    'FeaSt': (lambda: pyg.FeaStConv(8, 4), None),
+    'SG': (lambda: pyg.SGConv(8, 4), None),
+    'Cheb': (lambda: pyg.ChebConv(8, 4, K=2), None),
+    'EG': (lambda: pyg.EGConv(8, 4, num_heads=2), None),
+}
+
+
+@pytest.mark.parametrize('num_edges', [60, MANY])
+@pytest.mark.parametrize('name', TRANSFORMED)
+def test_a_transform_of_torch_func_runs_and_spoils_nothing(name, num_edges):
+    """What is made of edges within it is none of their own."""
+    make, width = TRANSFORMED[name]
+    edge_index, x = random_edges(200, 200, num_edges), torch.randn(200, 8)
+    positions = () if width is None else (torch.randn(200, width),)
+    plain = make()
+    conv = pygfuse.compile(copy.deepcopy(plain))
+    found, expected = (
+        torch.func.grad(lambda x, layer=layer: layer(x, *positions, edge_index).square().sum())(x)
+        for layer in (conv, plain)
+    )
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(conv(x, *positions, edge_index), plain(x, *positions, edge_index))
+
+
 @pytest.mark.parametrize('plain', [pyg.TAGConv(8, 4), pyg.ChebConv(8, 4, K=2)], ids=['TAGConv', 'ChebConv'])
 def test_edge_weights_are_not_remembered(plain):
     edge_index, x = random_edges(20, 20, 60), torch.randn(20, 8)
