@@ -117,7 +117,8 @@ class _Work:
         adjoint = self.plan.adjoint((*[False] * len(tensors), True))
         given = [*tensors, _stand_in(tensors[0], (self.edges.num_edges, self.width))]
         try:
-            return self._gradients(self.graph, adjoint, given, (len(tensors),))[-1]
+            # no view, which nobody could write into once a function of autograd has returned it
+            return self._gradients(self.graph, adjoint, given, (len(tensors),))[-1].data
         except IndexError:
             say_which(self.edges)
             raise

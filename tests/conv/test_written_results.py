@@ -118,3 +118,30 @@ def test_views_of_a_result(name):
         out.view(-1, 2, 8)[:, 0].relu_()
         found.append(torch.autograd.grad(out.square().sum(), given))
     torch.testing.assert_close(found[1], found[0])
+
+
+class Links(torch.nn.Module):
+    """Values of edges, by several forms, and of nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.score = torch.nn.Linear(16, 16), torch.nn.Linear(16, 1)
+
+    def forward(self, x, edge_index):
+        row, col = edge_index
+        h = torch.zeros_like(x).index_add(0, col, self.lin(x)[row])
+        scores = (h[row] * h[col]).sum(-1), F.cosine_similarity(h[row], h[col], dim=-1)
+        return *scores, h[row].sigmoid() * h[col], self.score(F.silu(h[row] - h[col])).squeeze(-1), h
+
+
+@pytest.mark.parametrize('place', range(5))
+@pytest.mark.parametrize('edges', [300, 9_000])
+def test_values_of_edges_that_are_written_to(place, edges):
+    torch.manual_seed(0)
+    x, edge_index, own = torch.randn(200, 16, requires_grad=True), random_edges(200, 200, edges), Links()
+    found = []
+    for module in (own, pygfuse.compile(copy.deepcopy(own))):
+        out = module(x, edge_index)[place]
+        out.mul_(2)
+        found.append((out, *torch.autograd.grad(out.square().sum(), x)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3)
