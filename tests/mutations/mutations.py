@@ -37,6 +37,7 @@ from tests.mutations.in_typed_layers import OF_TYPED_LAYERS
 from tests.mutations.in_typed_maps import OF_TYPED_MAPS
 from tests.mutations.in_types import OF_TYPES
 from tests.mutations.in_values_of_edges import OF_VALUES_OF_EDGES
+from tests.mutations.in_writes import OF_WRITES
 
 MUTATIONS = (
     *OF_PROGRAMS,
@@ -45,6 +46,7 @@ MUTATIONS = (
     *OF_LAYERS,
     *OF_TYPED_LAYERS,
     *OF_SPLINES,
+    *OF_WRITES,
     *OF_TYPES,
     *OF_TYPED_MAPS,
     *OF_ADJACENCIES,
