@@ -67,6 +67,8 @@ class RelationalConv(FusedConv):
         if not all(part.is_floating_point() or part.dtype in (torch.int32, torch.int64) for part in x):
             return f'x is of type {x[0].dtype}'
         weight = some_parameter(self)
+        if weight is None:
+            return 'tensors in place of its parameters'
         if weight.dtype not in (torch.float32, torch.float64):
             return f'parameters of type {weight.dtype}'
         if not x[0].is_floating_point() and self.num_blocks is not None:

@@ -96,14 +96,28 @@ def _getitem(x: Any, key: Any) -> Any:
     if not isinstance(x, Turned) or next(found_in(Rearranged, key if isinstance(key, tuple) else (key,)), None):
         raise Refused('an index by values')
     key = _filled_key(x, key if isinstance(key, tuple) else (key,))
+    indices = [part for part in key if part is not None and not isinstance(part, (int, slice))]
+    if len(indices) > 1 or not all(map(_is_of_one_dimension, indices)):
+        raise Refused('an index by values')
     at = next(k for k, dim in enumerate(_dimensions(key)) if dim == x.at)
     of_rows, others = key[at], [*key[:at], *key[at + 1 :]]
-    one = x.one
-    if not is_all(of_rows):
-        one = recorded(Tensor.__getitem__, (one, of_rows))
+    one, place = x.one, sum(not isinstance(part, int) for part in key[:at])
     if not all(map(is_all, others)):
         one = recorded(Tensor.__getitem__, (one, (_EVERY, *others)))
-    return as_turned(one, sum(part is None or isinstance(part, slice) for part in key[:at]))
+    if is_all(of_rows):
+        return as_turned(one, place)
+    one = recorded(Tensor.__getitem__, (one, of_rows))
+    if isinstance(of_rows, int):
+        return one
+    return recorded(torch.movedim, (one, 0, place)) if one.rows is None else as_turned(one, place)
+
+
+def _is_of_one_dimension(index: Any) -> bool:
+    return all(map(_is_number, index)) if isinstance(index, (tuple, list)) else index.dim() == 1
+
+
+def _is_number(place: Any) -> bool:
+    return isinstance(place, int)
 
 
 def _filled_key(x: Turned, key: tuple) -> tuple:

@@ -144,10 +144,15 @@ def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) ->
     return degrees_of(edges, side, torch.empty(0, dtype=dtype, device=edges.token.device))
 
 
+def _copied(results: Sequence[Tensor], places: Sequence[int]) -> tuple[Tensor, ...]:
+    """The results of a plan, those at some places in memory of their own."""
+    return tuple([result.clone() if place in places else result for place, result in enumerate(results)])
+
+
 CALLED = {
     'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows, 'multiplied': _multiplied,
     'with_edges_only': with_edges_only, 'gathered': _gathered, 'of_directions': _of_directions, 'parts': parts,
     'layer_of': layer_of, 'degree_of': _degree, 'filled': _filled, 'number_of_rows': _number_of_rows,
     'resized': _resized, 'along': _along, 'softmax_of_sources': _softmax_of_sources, 'by_type': by_type,
-    'numbers_of_edges': numbers_of_edges,
+    'numbers_of_edges': numbers_of_edges, 'copied': _copied,
 }  # fmt: skip

@@ -23,6 +23,7 @@ from pygfuse.compiler.ir.values import PARTS_OF_LAYERS, SOURCE, TARGET, Node, se
 from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.plan import by_type
 from pygfuse.compiler.plan.called import CALLED, summed
+from pygfuse.compiler.plan.copies import copies_among
 from pygfuse.compiler.programs.emission import Factors
 from pygfuse.compiler.symbols.counters import Counter
 from pygfuse.ops import Edges
@@ -98,6 +99,9 @@ class _Lines:
             stored = f'getattr({place}) + {constant.moved}' if is_counter else self._kept(constant)
             self._lines.append(f'setattr({place}, {stored})')
         if output.op == 'results':
+            copies = copies_among(output.args, captured.output.args)
+            if copies:
+                self._lines.append(f'{name} = copied({name}, {copies})')
             count = len(output.args) - len(captured.stored) - captured.unread
             for k, (owner, attribute) in enumerate(captured.stored, count):
                 self._lines.append(f'setattr({self._module(owner)}, {attribute!r}, {name}[{k}])')

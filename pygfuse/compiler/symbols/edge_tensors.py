@@ -15,6 +15,7 @@ from torch import Tensor
 from pygfuse.compiler.ir.values import found_in
 from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
+from pygfuse.compiler.symbols.keys import as_key
 
 # who records what is made of the edges of a module that is captured (`pygfuse.compiler.modules.remaking`)
 REMAKING: contextvars.ContextVar[Any] = contextvars.ContextVar('pygfuse_remaking', default=None)
@@ -87,7 +88,7 @@ class OfEdges(OfNumbers):
         return float(self.item())
 
     def __getitem__(self, key: Any) -> Any:
-        return recorded_of_edges(Tensor.__getitem__, (self, key), {})
+        return recorded_of_edges(Tensor.__getitem__, (self, as_key(key)), {})
 
     def __setitem__(self, key: Any, item: Any) -> None:
         raise Refused('it writes into the edges')

@@ -16,6 +16,7 @@ from pygfuse.compiler.refusal import Refused
 from pygfuse.compiler.symbols.edge_tensors import REMAKING, MadeOfEdges, OfEdges, OfValues
 from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, BY_ROWS, LIFTED, WITH_ROWS
+from pygfuse.compiler.symbols.keys import as_key
 from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES, WITH_NUMBERS, Rows, has_numbers
 from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE
 from pygfuse.compiler.symbols.random_functions import is_drawn
@@ -253,10 +254,14 @@ def recorded(function: Callable, args: tuple, kwargs: dict[str, Any] | None = No
         Refused: If no fused form of it is known.
     """
     args, kwargs = as_handlers_take(function, args, kwargs)
+    if function is Tensor.__getitem__:
+        args = args[0], as_key(args[1])
     rearranged = next(found_in(Rearranged, (args, kwargs)), None)
     if rearranged is not None:
         return rearranged.record(function, args, kwargs)
     name = function.__name__
+    if name == 'detach_':
+        raise Refused('it detaches a tensor in place')
     if next(found_in(MadeOfEdges, (args, kwargs)), None) is not None:
         return REMAKING.get().record_beside_values(function, args, kwargs)
     if kwargs.pop('out', None) is not None:

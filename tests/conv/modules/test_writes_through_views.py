@@ -130,3 +130,49 @@ def test_messages_that_are_written_to(name):
         expected, found = (one(data['x'], data['edge_index']) for one in (own, compiled))
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(compiled.seen, own.seen)
+
+
+def _copies(module, summed, x):
+    moved = summed * 2
+    module.kept = x.detach().clone()
+    return (
+        summed, moved, summed.clone(), x.clone(), moved + 0, summed.t().clone().t(), x.t().contiguous().t(),
+        moved[:, :2].contiguous(), summed.view(-1, 2, 2).clone().view(-1, 4), torch.stack([summed, x])[0].mul(1),
+    )  # fmt: skip
+
+
+def _views(module, summed, x):
+    module.kept = summed
+    return summed, summed.view(-1, 2), summed.t(), summed.detach()
+
+
+@pytest.mark.parametrize('function', [_copies, _views])
+def test_results_have_the_memory_that_they_have_in_its_own_code(function):
+    class Copying(torch.nn.Module):
+        def forward(self, x, edge_index):
+            return function(self, torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]), x)
+
+    def shared(module):
+        x, edge_index = torch.randn(60, 4), torch.randint(60, (2, 6_000))
+        tensors = [x, *module(x, edge_index), module.kept]
+        memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+        return [memory.index(one) for one in memory]
+
+    compiled = pygfuse.compile(Copying())
+    assert shared(compiled) == shared(Copying())
+    assert compiled.note.reason is None
+
+
+def test_what_is_detached_in_place_is_left_to_its_own_code():
+    def detached(module, summed, u):
+        moved = summed * module.weight
+        turned = moved.t()
+        moved.detach_()
+        return moved, turned
+
+    module = Writing(detached)
+    compiled = pygfuse.compile(copy.deepcopy(module))
+    data = given()
+    found, expected = (one(data['x'], data['edge_index'], data['u']) for one in (compiled, module))
+    assert [one.requires_grad for one in found] == [one.requires_grad for one in expected] == [False, True]
+    assert compiled.note.reason == 'it detaches a tensor in place'
