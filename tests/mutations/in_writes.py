@@ -23,9 +23,37 @@ OF_WRITES = (
     ),
     Mutation(
         'powers in place',
-        'compiler/symbols/symbol.py',
-        "'pow': torch.pow, 'mod': torch.remainder, **_OF_BITS",
-        "'mod': torch.remainder, **_OF_BITS",
+        'compiler/symbols/operators.py',
+        "if name != 'matmul'}",
+        "if name not in ('matmul', 'pow')}",
+        VIEWS,
+    ),
+    Mutation(
+        'lists as the places of one dimension',
+        'compiler/symbols/keys.py',
+        '    return (key,)\n',
+        '    return key\n',
+        'tests/compiler/test_indices.py',
+    ),
+    Mutation(
+        'nodes behind a transposition that are chosen',
+        'compiler/functions/turned_values.py',
+        'return recorded(torch.movedim, (one, 0, place)) if one.rows is None else as_turned(one, place)',
+        'return as_turned(one, place)',
+        'tests/compiler/test_indices.py',
+    ),
+    Mutation(
+        'copies of what is given',
+        'compiler/plan/copies.py',
+        "is_given = node.op == 'input' and own.op != 'input'",
+        'is_given = False',
+        VIEWS,
+    ),
+    Mutation(
+        'copies of other results',
+        'compiler/plan/copies.py',
+        'node is other and own is not of_other',
+        'False',
         VIEWS,
     ),
     Mutation(
@@ -72,9 +100,9 @@ OF_WRITES = (
     ),
     Mutation(
         'a tensor beside None',
-        'compiler/symbols/symbol.py',
-        'return NotImplemented if other is None or',
-        'return NotImplemented if',
+        'compiler/symbols/operators.py',
+        '_NO_NUMBERS = type(None), str',
+        '_NO_NUMBERS = str',
         'tests/compiler/test_absent_and_added.py -k none',
     ),
     Mutation(

@@ -18,6 +18,7 @@ from pygfuse.compiler.symbols.functions_by_name import as_handlers_take
 from pygfuse.compiler.symbols.handler_names import ANY_OF_NODES, BY_ROWS, LIFTED, WITH_ROWS
 from pygfuse.compiler.symbols.keys import as_key
 from pygfuse.compiler.symbols.numbers_of_rows import NUM_EDGES, OF_NODES, WITH_NUMBERS, Rows, has_numbers
+from pygfuse.compiler.symbols.operators import add_operators
 from pygfuse.compiler.symbols.places import BY_OTHERS, DEVICE
 from pygfuse.compiler.symbols.random_functions import is_drawn
 from pygfuse.compiler.symbols.sharing import check_current, share, shares_memory, write
@@ -166,54 +167,6 @@ class Symbol(Recorded):
         # the dimensions of a mask are the first
         mask = made('reshape', key, shape=(*shape, *[1] * (len(inner) - len(shape)))) if shape != inner else key
         written(self, HANDLERS['masked_fill'](self, mask, item))
-
-
-def _operator(name: str, function: Callable, is_reversed: bool = False) -> Callable:
-    def apply(self: Recorded, *others: Any) -> Any:
-        return recorded(function, (*others, self) if is_reversed else (self, *others))
-
-    apply.__name__ = name
-    return apply
-
-
-def _comparison(name: str, function: Callable) -> Callable:
-    compared = _operator(name, function)
-
-    def apply(self: Recorded, other: Any) -> Any:
-        # no tensor equals what is none of numbers
-        return NotImplemented if other is None or isinstance(other, _NO_NUMBERS) else compared(self, other)
-
-    apply.__name__ = name
-    return apply
-
-
-_NO_NUMBERS = str, tuple, list, dict
-_FOUR = {'add': torch.add, 'sub': torch.sub, 'mul': torch.mul, 'truediv': torch.div}
-_OTHERS = {'pow': torch.pow, 'matmul': torch.matmul, 'mod': torch.remainder}
-for _name, _function in {**_FOUR, **_OTHERS}.items():
-    setattr(Recorded, f'__{_name}__', _operator(_name, _function))
-    setattr(Recorded, f'__r{_name}__', _operator(_name, _function, True))
-for _name in ('gt', 'lt', 'ge', 'le'):
-    setattr(Recorded, f'__{_name}__', _operator(_name, getattr(torch, _name)))
-for _name in ('eq', 'ne'):
-    setattr(Recorded, f'__{_name}__', _comparison(_name, getattr(torch, _name)))
-for _name in ('and', 'or'):
-    setattr(Recorded, f'__{_name}__', _operator(_name, getattr(torch, f'bitwise_{_name}')))
-Recorded.__invert__ = _operator('invert', torch.bitwise_not)
-Recorded.__neg__ = _operator('neg', torch.neg)
-Recorded.__abs__ = _operator('abs', torch.abs)
-
-
-def _in_place(function: Callable) -> Callable:
-    def apply(self: Recorded, other: Any) -> Recorded:
-        return written(self, recorded(function, (self, other)))
-
-    return apply
-
-
-_OF_BITS = {'and': torch.bitwise_and, 'or': torch.bitwise_or}
-for _name, _function in {**_FOUR, 'pow': torch.pow, 'mod': torch.remainder, **_OF_BITS}.items():
-    setattr(Recorded, f'__i{_name}__', _in_place(_function))
 
 
 def written(symbol: Symbol, result: Any) -> Symbol:
@@ -409,3 +362,6 @@ def made(op: str, *args: Any, **attributes: Any) -> Symbol:
     if is_stacked and not (OPERATIONS[op].elementwise or op in _OF_STACKS):
         raise Refused(f'{op} of features of more than two dimensions')
     return Symbol(node, None if node.residency == SHARED else rows.pop(), is_stacked)
+
+
+add_operators(Recorded, recorded, written)
