@@ -151,7 +151,7 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'the gradient of the gradient of a result',
         'ops/edge_values.py',
-        '                _add_to_result(work, chunk, of_chunk, winners, of_grad)\n',
+        '                _add_to_result(work, chunk, in_memory(of_chunk), winners, of_grad)\n',
         '                pass\n',
         f'{VALUES} -k again',
     ),
