@@ -40,7 +40,6 @@ from pygfuse.compiler.symbols.turned import ROWS_NOT_FIRST, Turned, as_turned, o
 _EXAMPLES = NUM_TARGETS, NUM_SOURCES
 # of what gives several values, all are computed for each
 _MOST_PIECES = 32
-_TENSOR_FOR_EACH = 'a tensor for each node'
 _ROWS_OF_EXAMPLES = [(count,) for count in (NUM_EDGES, *_EXAMPLES)]
 
 
@@ -197,7 +196,7 @@ def _of_any_number(function: Callable, args: tuple, kwargs: dict[str, Any]) -> A
     if not isinstance(few, (tuple, list)) or not all(isinstance(part, Tensor) for part in few):
         raise Refused(f'{name} of nodes gives a {type(few).__name__}')
     if len(few) != len(many) or len(few) > _MOST_PIECES:
-        raise Refused(f'{name} of nodes gives {len(few)} tensors' if len(few) == len(many) else _TENSOR_FOR_EACH)
+        raise Refused(f'{name} of nodes gives too many tensors')
     keywords = ('function', function), *keywords
     pairs = enumerate(zip(few, many, strict=True))
     # of some the parts have names

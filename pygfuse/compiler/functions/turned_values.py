@@ -113,11 +113,8 @@ def _getitem(x: Any, key: Any) -> Any:
 
 
 def _is_of_one_dimension(index: Any) -> bool:
-    return all(map(_is_number, index)) if isinstance(index, (tuple, list)) else index.dim() == 1
-
-
-def _is_number(place: Any) -> bool:
-    return isinstance(place, int)
+    is_list = isinstance(index, (tuple, list))
+    return all(isinstance(place, int) for place in index) if is_list else index.dim() == 1
 
 
 def _filled_key(x: Turned, key: tuple) -> tuple:
