@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from pygfuse.codegen.splitmix import dropout_factor
 from pygfuse.program import vocabulary
 
 INT32 = ir.IntType(32)
@@ -130,4 +131,5 @@ ELEMENTWISE: dict[Callable, Callable] = {
     vocabulary.equal: _equal,
     vocabulary.maximum: greater,
     vocabulary.leaky_relu: _leaky_relu,
+    vocabulary.dropout_factor: dropout_factor,
 }

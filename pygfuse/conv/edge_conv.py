@@ -50,7 +50,7 @@ class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
     over edges has the statistics of PyG's and folds into what is beside it; what never falls is taken after a
     maximum, what is linear after a sum. What remains between linear maps runs on chunks of edges.
 
-    Fused are linear maps, batch normalisation, activations and PyG's ``MLP``; another ``nn`` runs PyG's path.
+    Fused are linear maps, batch normalisation, activations, dropout and PyG's ``MLP``; another ``nn`` runs PyG's path.
 
     Where several edges of a target have the maximum or minimum, PyG divides the gradient among them. So does any
     network of linear maps and activations along few edges, up to some thousands, and one whose stages after the first

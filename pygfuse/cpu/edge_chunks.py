@@ -20,6 +20,7 @@ from pygfuse.cpu.networks.activation_tangents import (  # noqa: F401  for stages
     activated_with_tangent,
     activated_with_tangent_back,
 )
+from pygfuse.cpu.networks.edge_dropout import dropped  # noqa: F401  for stages
 from pygfuse.cpu.networks.edge_factors import times, times_back  # noqa: F401  for stages
 from pygfuse.cpu.networks.row_networks import ROW_PARTS, Applied, LinearMap, RowNetwork  # noqa: F401  for stages
 from pygfuse.cpu.networks.summed_products import sum_products, sum_products_back  # noqa: F401  for stages

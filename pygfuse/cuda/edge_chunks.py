@@ -12,6 +12,7 @@ from torch import Tensor
 from pygfuse.graph.csr import Csr
 from pygfuse.mapping.edge_chunks import EdgeChunk, rows_of
 from pygfuse.program.activation import Activation
+from pygfuse.program.vocabulary import dropout_factor
 
 # of the widest value of a chunk: what keeps all multiprocessors busy
 CHUNK_BYTES = 2**25
@@ -139,6 +140,11 @@ def add_over_rows(grad: Tensor, values: Tensor, out: Tensor) -> None:
 def activated(act: Activation, values: Tensor, out: Tensor) -> None:
     """Writes an activation of values ``[edges, width]`` to `out`, which may be `values`."""
     act.into(values, out)
+
+
+def dropped(values: Tensor, marks: Tensor, draws: Tensor, out: Tensor) -> None:
+    """Writes values times their factors, drawn from marks and keys, to `out`."""
+    torch.mul(values, dropout_factor(marks, *draws), out=out)
 
 
 # rows of sources, features of a chunk's edges, and the tangents of both

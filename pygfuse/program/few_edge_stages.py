@@ -54,6 +54,13 @@ class Multiplied:
 
 
 @dataclasses.dataclass(frozen=True)
+class Dropped:
+    """A dropout, drawn from a mark for each edge, and from a key and a probability for each channel."""
+
+    width: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Applied:
     """An activation of values of a width."""
 
@@ -71,7 +78,7 @@ class Normalised:
     eps: float
 
 
-FewEdgeStage: TypeAlias = Sum | Mapped | Added | Multiplied | Applied | Normalised
+FewEdgeStage: TypeAlias = Sum | Mapped | Added | Multiplied | Dropped | Applied | Normalised
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +137,7 @@ class FewEdgeStages:
 
 
 # which tensors of a stage are features of edges
-_FEATURES = {Sum: (False, False, True), Added: (True, False), Multiplied: (False, True)}
+_FEATURES = {Sum: (False, False, True), Added: (True, False), Multiplied: (False, True), Dropped: (True, False)}
 
 
 def _there(stage: FewEdgeStage) -> tuple[bool, ...]:
@@ -143,4 +150,6 @@ def _there(stage: FewEdgeStage) -> tuple[bool, ...]:
         return True, stage.has_weight
     if isinstance(stage, Normalised):
         return stage.has_weight, stage.has_bias
+    if isinstance(stage, Dropped):
+        return True, True
     return (stage.has_source, stage.features > 0) if isinstance(stage, Multiplied) else ()

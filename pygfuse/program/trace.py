@@ -24,169 +24,12 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from pygfuse.program.derivatives import REVERSE
 from pygfuse.program.expansion import EXPANSIONS
+from pygfuse.program.recording import CHANNELS, HEADS, SCALAR, Value, level_of, record
 from pygfuse.program.vocabulary import LONG
 
-SCALAR, HEADS, CHANNELS = 'scalar', 'heads', 'channels'
-_LEVELS = (SCALAR, HEADS, CHANNELS)
 _INFIX = {'add': '+', 'sub': '-', 'mul': '*', 'div': '/'}
-# of a normal distribution, where it is greatest
-_NORMAL_DENSITY = 0.3989422804014327
-
-
-def _operator(word: str) -> tuple[Callable, Callable]:
-    """The methods of an infix operator, as the left operand and as the right."""
-    return lambda x, y: _record(word, (x, y)), lambda y, x: _record(word, (x, y))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Value:
-    """A recorded value: an operand (no word) or a word applied to values and numbers."""
-
-    name: str
-    level: str
-    word: str | None = None
-    arguments: tuple[Any, ...] = ()
-
-    def record_word(self, word: str, arguments: Sequence[Any]) -> Any:
-        return _record(word, arguments)
-
-    __add__, __radd__ = _operator('add')
-    __sub__, __rsub__ = _operator('sub')
-    __mul__, __rmul__ = _operator('mul')
-    __truediv__, __rtruediv__ = _operator('div')
-
-    def __neg__(self) -> Any:
-        return _record('neg', (self,))
-
-    def __bool__(self) -> bool:
-        raise TypeError('an edge program cannot branch on a value of an edge; use positive(x, then, otherwise)')
-
-
-def _level(argument: Any) -> str:
-    return argument.level if isinstance(argument, Value) else SCALAR
-
-
-def _is(argument: Any, number: float) -> bool:
-    return isinstance(argument, (int, float)) and argument == number
-
-
-def _simplified(word: str, arguments: Sequence[Any]) -> Any:
-    """The value of a word that does nothing here (an absent operand is the number 0), else None."""
-    if word == 'add' and (_is(arguments[0], 0) or _is(arguments[1], 0)):
-        return arguments[1] if _is(arguments[0], 0) else arguments[0]
-    if word == 'sub' and _is(arguments[1], 0):
-        return arguments[0]
-    if word == 'mul' and (_is(arguments[0], 1) or _is(arguments[1], 1)):
-        return arguments[1] if _is(arguments[0], 1) else arguments[0]
-    if word in ('mul', 'div') and _is(arguments[0], 0):
-        return 0.0
-    if word == 'mul' and _is(arguments[1], 0):
-        return 0.0
-    if word == 'neg' and _is(arguments[0], 0):
-        return 0.0
-    if word == 'sum_channels' and _level(arguments[0]) != CHANNELS:
-        raise TypeError('sum_channels takes a value of channels, not one of heads')
-    return None
-
-
-def _record(word: str, arguments: Sequence[Any]) -> Any:
-    known = _simplified(word, arguments)
-    if known is not None:
-        return known
-    level = HEADS if word == 'sum_channels' else max((_level(a) for a in arguments), key=_LEVELS.index)
-    return Value('', level, word, tuple(arguments))
-
-
-def _reverse_add(grad, out, x, y):
-    return grad, grad
-
-
-def _reverse_sub(grad, out, x, y):
-    return grad, -grad if isinstance(y, Value) else None
-
-
-def _reverse_mul(grad, out, x, y):
-    return grad * y, grad * x
-
-
-def _reverse_div(grad, out, x, y):
-    scaled = grad / y
-    return scaled, -(scaled * out) if isinstance(y, Value) else None
-
-
-def _reverse_neg(grad, out, x):
-    return (-grad,)
-
-
-def _reverse_exp(grad, out, x):
-    return (grad * out,)
-
-
-def _reverse_expm1(grad, out, x):
-    return (grad * _record('exp', (x,)),)
-
-
-def _reverse_log(grad, out, x):
-    return (grad / x,)
-
-
-def _reverse_sqrt(grad, out, x):
-    return (grad * 0.5 / out,)
-
-
-def _reverse_sigmoid(grad, out, x):
-    return (grad * _record('sigmoid_slope', (x,)),)
-
-
-def _reverse_sigmoid_slope(grad, out, x):
-    return (-(grad * (_record('tanh', (x * 0.5,)) * out)),)
-
-
-def _reverse_normal_cdf(grad, out, x):
-    return (grad * (_record('exp', (x * x * -0.5,)) * _NORMAL_DENSITY),)
-
-
-def _reverse_tanh(grad, out, x):
-    return (grad * _record('sech_squared', (x,)),)
-
-
-def _reverse_sech_squared(grad, out, x):
-    return (grad * (-2.0 * _record('tanh', (x,)) * out),)
-
-
-def _reverse_softplus(grad, out, x):
-    return (grad * _record('sigmoid', (x,)),)
-
-
-def _reverse_relu(grad, out, x):
-    return (_record('positive', (x, grad, 0.0)),)
-
-
-def _reverse_positive(grad, out, x, then, otherwise):
-    return None, _record('positive', (x, grad, 0.0)), _record('positive', (x, 0.0, grad))
-
-
-def _reverse_equal(grad, out, x, y, then, otherwise):
-    return None, None, _record('equal', (x, y, grad, 0.0)), _record('equal', (x, y, 0.0, grad))
-
-
-def _reverse_maximum(grad, out, x, y):
-    difference = _record('sub', (x, y))
-    return _record('positive', (difference, grad, 0.0)), _record('positive', (difference, 0.0, grad))
-
-
-def _reverse_leaky_relu(grad, out, x, negative_slope):
-    return _record('positive', (x, grad, grad * negative_slope)), None
-
-
-def _reverse_sum_channels(grad, out, x):
-    return (grad,)
-
-
-REVERSE: dict[str, Callable] = {
-    name.removeprefix('_reverse_'): rule for name, rule in list(globals().items()) if name.startswith('_reverse_')
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +90,7 @@ class Trace:
     def gradients(self, wrt: Sequence[str], grad: Value) -> list[Any]:
         """The gradients for the operands `wrt`, given that of the output: values, or 0.0 where none flows."""
         if self.output.level == HEADS and grad.level == CHANNELS:
-            grad = _record('sum_channels', (grad,))
+            grad = record('sum_channels', (grad,))
         found: dict[int, Any] = {id(self.output): grad}
         for value in reversed(_in_order(self.output)):
             arriving = found.get(id(value))
@@ -256,8 +99,8 @@ class Trace:
             parts = REVERSE[value.word](arriving, value, *value.arguments)
             for argument, part in zip(value.arguments, parts, strict=True):
                 if isinstance(argument, Value) and argument.level != SCALAR and part is not None:
-                    if argument.level == HEADS and _level(part) == CHANNELS:
-                        part = _record('sum_channels', (part,))
+                    if argument.level == HEADS and level_of(part) == CHANNELS:
+                        part = record('sum_channels', (part,))
                     found[id(argument)] = found[id(argument)] + part if id(argument) in found else part
         by_name = {operand.name: operand for operand in self.operands}
         return [found.get(id(by_name[name]), 0.0) for name in wrt]
@@ -279,7 +122,7 @@ class Trace:
                 if id(argument) in found
             ]
             if terms:
-                total = functools.reduce(lambda x, y: _record('add', (x, y)), terms)
+                total = functools.reduce(lambda x, y: record('add', (x, y)), terms)
                 if isinstance(total, Value):
                     found[id(value)] = total
         output = found.get(id(self.output))
@@ -337,7 +180,7 @@ def _is_sum(value: Any) -> bool:
 def _moved(value: Value, place: int, tangent: Value) -> Any:
     """How a word's value changes with its argument at a place."""
     if value.word == 'sum_channels':
-        return _record('sum_channels', (tangent,))
+        return record('sum_channels', (tangent,))
     found = REVERSE[value.word](tangent, value, *value.arguments)[place]
     return 0.0 if found is None else found
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from pygfuse.program.splitmix import drawn
+
 WORDS: dict[str, Callable] = {}
 
 
@@ -123,6 +125,15 @@ def maximum(x: Any, y: Any) -> Any:
 def leaky_relu(x: Any, negative_slope: Any) -> Any:
     """``x`` where x > 0, else ``negative_slope * x``."""
     return torch.where(x > 0, x, x * negative_slope)
+
+
+@word
+def dropout_factor(mark: Any, key: Any, probability: Any) -> Any:
+    """0 with a probability, else ``1 / (1 - probability)``: drawn from an edge's mark and a channel's key
+    (`pygfuse.program.splitmix`), none of which has a gradient."""
+    probability = torch.as_tensor(probability).detach()
+    scale = torch.where(probability < 1.0, 1.0 / (1.0 - probability), 0.0)
+    return torch.where(drawn(mark, key) >= probability, scale, 0.0)
 
 
 @word

@@ -21,7 +21,7 @@ from pygfuse.cuda.kernel import Kernel
 from pygfuse.cuda.layout import BLOCK
 from pygfuse.mapping.mapping import Mapping, force_mapping
 from pygfuse.program.program import PROGRAMS
-from tests.support.comparison import NAMES, by_cpu, check, random_call, random_graph
+from tests.support.comparison import DROPPING, NAMES, by_cpu, check, random_call, random_graph
 
 if os.environ.get('CI', '').lower() not in ('1', 'true'):
     pytest.importorskip('numba_cuda')
@@ -50,6 +50,11 @@ def test_activations_with_words_of_their_own(name):
     check(
         backend, random_call(program, random_graph(5, 4, 14), 2, 8, torch.float32, absent=('slope', 'shift')), TOLERANCE
     )
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
+def test_channels_are_dropped_as_torch_computes_it(dtype):
+    check(backend, random_call(DROPPING, random_graph(5, 4, 14), 2, 8, dtype), TOLERANCE, needed=['x'])
 
 
 @pytest.mark.slow

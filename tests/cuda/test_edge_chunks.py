@@ -15,6 +15,7 @@ from pygfuse.cuda import edge_chunks as operators
 from pygfuse.graph.csr import Csr
 from pygfuse.graph.graph import Graph
 from pygfuse.mapping.edge_chunks import EdgeChunk, chunks_of
+from pygfuse.ops.dropout_draws import dropout_draws, edge_marks
 from pygfuse.ops.edge_mlp import Affine, Begin, Contract, Map, Normalise, Plus, Rectifier, Times
 from pygfuse.ops.edge_mlp.stages import written
 from pygfuse.ops.edge_mlp.tape import Tape
@@ -22,6 +23,7 @@ from pygfuse.program.activation import Activation
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS, EDGES, WIDTH = 7, 9, 60, 5
+KIND = torch.float64, torch.device('cpu')
 SIZES = pytest.mark.parametrize('size', [1, 4, 13, EDGES])
 
 
@@ -82,6 +84,20 @@ def test_sums(csr, size, name):
         for chunk in chunks_of(csr, size):
             getattr(module, name)(csr, chunk, rows(chunk), out)
         return [out]
+
+    assert_same(run)
+
+
+@SIZES
+def test_dropouts(csr, size):
+    marks, draws = edge_marks(EDGES, torch.float64, torch.device('cpu')), dropout_draws((WIDTH,), 0.3, *KIND)
+
+    def run(module):
+        found = []
+        for chunk in chunks_of(csr, size):
+            found.append(rows(chunk))
+            module.dropped(found[-1], marks[chunk.first : chunk.last], draws, found[-1])
+        return found
 
     assert_same(run)
 

@@ -25,7 +25,7 @@ from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import ToExecutionPaths, find_hag
 from tests.support.cases import EDGE_NETWORKS, GAT, GAT_EDGES, LAYERS
-from tests.support.comparison import NAMES, check, random_call, random_graph
+from tests.support.comparison import DROPPING, NAMES, check, random_call, random_graph
 from tests.support.parity import GRAPHS, assert_close
 
 pytestmark = pytest.mark.cuda
@@ -105,6 +105,11 @@ def test_dropout_draws_what_the_cpu_draws(backend):
     seed = torch.tensor(2**40 + 3)
     found = [dropout_factors(1000, 5, 0.3, seed.to(place), torch.empty(0, device=place)) for place in ('cpu', 'cuda')]
     assert torch.equal(found[0], found[1].cpu())
+
+
+def test_channels_are_dropped_as_torch_computes_it(backend):
+    call = random_call(DROPPING, random_graph(40, 30, 200), 2, 16, torch.float32)
+    check(backend, call, TOLERANCE, needed=['x'], device='cuda')
 
 
 def test_the_same_bits_in_every_run(backend):

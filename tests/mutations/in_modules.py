@@ -25,8 +25,8 @@ OF_MODULES = (
     Mutation(
         'dropouts of nodes that are one',
         'compiler/passes/subexpressions.py',
-        "node.op in ('dropout', 'dropout_of_nodes', 'layer')",
-        "node.op in ('dropout', 'layer')",
+        "node.op in ('dropout', 'dropout_draws', 'dropout_of_nodes', 'layer')",
+        "node.op in ('dropout', 'dropout_draws', 'layer')",
         f'{_MODULES} -k dropouts_of_the_same',
     ),
     Mutation(

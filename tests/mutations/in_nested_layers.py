@@ -17,8 +17,8 @@ OF_NESTED_LAYERS = (
     Mutation(
         'calls of one layer that are one',
         'compiler/passes/subexpressions.py',
-        "('dropout', 'dropout_of_nodes', 'layer')",
-        "('dropout', 'dropout_of_nodes')",
+        "('dropout', 'dropout_draws', 'dropout_of_nodes', 'layer')",
+        "('dropout', 'dropout_draws', 'dropout_of_nodes')",
         f'{_LAYERS} -k dropout_of_one_layer',
     ),
     Mutation(

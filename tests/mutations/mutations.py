@@ -10,6 +10,7 @@ from tests.mutations.in_compiled_calls import OF_COMPILED_CALLS
 from tests.mutations.in_compiled_messages import OF_COMPILED_MESSAGES
 from tests.mutations.in_copies import OF_COPIES
 from tests.mutations.in_cuda import OF_CUDA
+from tests.mutations.in_dropouts import OF_DROPOUTS
 from tests.mutations.in_edges import OF_EDGES
 from tests.mutations.in_extremes_and_norms import OF_EXTREMES_AND_NORMS
 from tests.mutations.in_few_edge_stages import OF_FEW_EDGE_STAGES
@@ -52,6 +53,7 @@ MUTATIONS = (
     *OF_ADJACENCIES,
     *OF_COMPILED_MESSAGES,
     *OF_COMPILED_CALLS,
+    *OF_DROPOUTS,
     *OF_CODE_OF_OTHERS,
     *OF_MODULES,
     *OF_CALLERS,

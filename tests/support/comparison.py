@@ -21,7 +21,8 @@ from pygfuse.cpu import random
 from pygfuse.graph.graph import Graph
 from pygfuse.program.library.gaussian import gaussian
 from pygfuse.program.products import Product
-from pygfuse.program.program import PROGRAMS, EdgeProgram
+from pygfuse.program.program import PROGRAMS, EdgeProgram, operands
+from pygfuse.program.vocabulary import dropout_factor
 
 for _module in pkgutil.iter_modules(pygfuse.program.library.__path__):
     importlib.import_module(f'pygfuse.program.library.{_module.name}')
@@ -29,6 +30,12 @@ gaussian(2)
 # of those that differ in an activation only, one
 _ALIKE = re.compile(r'test_|edge_conv_(?!none$|prelu$)|res_gated_(?!sigmoid$)')
 NAMES = [name for name in PROGRAMS if not _ALIKE.match(name)]
+# a dropout of channels, as compiled messages have it
+DROPPING = EdgeProgram(
+    'test_dropping',
+    operands={**operands(source='x', edge='mark', parameter='key probability')},
+    message=lambda x, mark, key, probability: x * dropout_factor(mark, key, probability),
+)
 WITH_EDGE_ROWS = [
     name
     for name in NAMES

@@ -60,6 +60,7 @@ WORDS: dict[str, Callable] = {
     'maximum': np.maximum,
     'relu': lambda x: np.where(x <= 0, np.zeros_like(x), x),
     'leaky_relu': lambda x, negative_slope: np.where(x > 0, x, x * negative_slope),
+    'dropout_factor': lambda *numbers: vocabulary.dropout_factor(*map(torch.as_tensor, numbers)).numpy(),
 }
 
 

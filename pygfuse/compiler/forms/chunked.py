@@ -57,10 +57,9 @@ class Chunked:
             out = self._values(list(operands.values()), None)
             return None, out.view(out.shape[0], *self.message.shape)
         reduce = 'none' if self.reduction is None else self.reduction.attributes['reduce']
-        draws = any(one.op == 'dropout' for one in self.order)
         sides = [(self.operands[name].residency, tensor) for name, tensor in operands.items()]
         widest = max((one.width for one in self.order), default=self.message.width)
-        seed = int(new_seed()) if draws else None
+        seed = int(new_seed()) if self.draws else None
         function = self._negated if reduce == 'min' else self._values
         out = edge_values(
             function, edges, sides, self.message.width, widest, _BY.get(reduce, reduce), seed, self.message.dtype
@@ -71,6 +70,11 @@ class Chunked:
             out = -out
         out = out.view(out.shape[0], *self.message.shape)
         return (None, out) if self.reduction is None else (out, None)
+
+    @property
+    def draws(self) -> bool:
+        """Whether it drops some of its values."""
+        return any(node.op == 'dropout' for node in self.order)
 
     @functools.cached_property
     def is_small(self) -> bool:

@@ -13,6 +13,7 @@ from torch.nn import Module
 
 from pygfuse.compiler.ir.selections import selected
 from pygfuse.ops.typed.typed_product import TypedRows, typed_product
+from pygfuse.program.vocabulary import dropout_factor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +204,8 @@ OPERATIONS['softmax_of_sources'] = Operation(lambda x, **edges: x, residency='ed
 # rows of other edges of the same values, as of those that lead back
 OPERATIONS['of_other_edges'] = Operation(_lookup, residency='edge')
 OPERATIONS['dropout'] = Operation(lambda x, p: x, residency='edge')
+# what values of edges are multiplied by for a dropout, from their marks and from keys and probabilities of channels
+OPERATIONS['dropout_factor'] = Operation(lambda marks, draws: dropout_factor(marks, *draws), residency='edge')
 # of all nodes
 OPERATIONS['dropout_of_nodes'] = Operation(lambda x, p: x if x.device.type == 'meta' else F.dropout(x, p))
 OPERATIONS['norm_of_nodes'] = Operation(_normalised)

@@ -29,7 +29,7 @@ NORMALISATIONS = 'batch_norm', 'norm_of_nodes', 'layer'
 # what layers within a module give
 PARTS_OF_LAYERS = 'targets_of_layer', 'sources_of_layer', 'edges_of_layer'
 # values of edges that are there before edges are looked at
-_IN_MEMORY = 'input', 'kept', 'numbers_of_edges', 'edges_of_layer'
+_IN_MEMORY = 'input', 'kept', 'numbers_of_edges', 'edge_marks', 'edges_of_layer'
 # any number that no width of features has
 _ROWS = 10007
 

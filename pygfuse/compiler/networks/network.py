@@ -17,6 +17,7 @@ from pygfuse.ops.degrees import mean_of
 from pygfuse.ops.edge_mlp import (
     Begin,
     Contract,
+    Drop,
     EdgeStage,
     Map,
     Normalise,
@@ -79,6 +80,14 @@ class Factor:
 
 
 @dataclasses.dataclass(frozen=True)
+class Dropped:
+    """A dropout among the stages, by the names of the operands that it is drawn from."""
+
+    marks: str
+    draws: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Matrix:
     """Rows of sources by a matrix of each edge's own, which a linear map makes of values, by the names of operands."""
 
@@ -87,7 +96,7 @@ class Matrix:
     bias: str | None
 
 
-Stage: TypeAlias = Layer | Norm | Batch | Term | Factor | Matrix | Activation
+Stage: TypeAlias = Layer | Norm | Batch | Term | Factor | Dropped | Matrix | Activation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +150,8 @@ class NetworkCall:
                 stages.append(Plus(given[stage.features], operands.get(stage.weight)))
             elif isinstance(stage, Factor):
                 stages.append(Times(operands.get(stage.source), given.get(stage.features)))
+            elif isinstance(stage, Dropped):
+                stages.append(Drop(given[stage.marks], operands[stage.draws]))
             elif isinstance(stage, Matrix):
                 stages.append(Contract.by(operands[stage.source], operands[stage.weight], operands.get(stage.bias)))
             else:
@@ -255,6 +266,8 @@ def _said(stage: Stage) -> str:
         return f'+ {stage.features}' if stage.weight is None else f'+ linear({stage.features}, {stage.weight})'
     if isinstance(stage, Factor):
         return f'* {stage.source or stage.features}'
+    if isinstance(stage, Dropped):
+        return 'dropout'
     if isinstance(stage, Matrix):
         return f'{stage.source} @ linear({stage.weight})'
     return stage.name

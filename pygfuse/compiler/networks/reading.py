@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, is_brought, value
-from pygfuse.compiler.networks.network import Batch, Factor, Layer, Matrix, Network, Norm, Stage, Term
+from pygfuse.compiler.networks.network import Batch, Dropped, Factor, Layer, Matrix, Network, Norm, Stage, Term
 from pygfuse.compiler.refusal import Refused
 from pygfuse.program.activation import SELU, Activation
 
@@ -134,6 +134,10 @@ class _Reader:
         for factor, other in ((first, second), (second, first)):
             if other.shape != node.shape:
                 continue
+            if factor.op == 'dropout_factor':
+                marks, draws = factor.args
+                self.stages.append(Dropped(self._named('features', marks), self._named('draws', draws)))
+                return other
             if factor.residency == SOURCE and factor.shape == node.shape:
                 self.stages.append(Factor(source=self._named('factor', factor)))
                 return other

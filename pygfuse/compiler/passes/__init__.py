@@ -8,6 +8,7 @@ from pygfuse.compiler.ir.values import Node
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.contraction import contract_edge_features
 from pygfuse.compiler.passes.detached import detached_first
+from pygfuse.compiler.passes.drawn_dropouts import dropouts_drawn
 from pygfuse.compiler.passes.no_operation import remove_no_operations
 from pygfuse.compiler.passes.ones import ones_last
 from pygfuse.compiler.passes.own_matrices import own_matrices_after_sums
@@ -41,9 +42,9 @@ PASSES: dict[str, Callable[[Node], Node]] = {
 }
 
 
-# for what has no program: of the first and the last a network is left then, of the other a program
+# for what has no program: of the first and the third a network is left then, of the others a program
 MORE_PASSES: dict[str, Callable[[Node], Node]] = {
-    function.__name__: function for function in (sums_taken_apart, detached_first, ones_last)
+    function.__name__: function for function in (sums_taken_apart, detached_first, ones_last, dropouts_drawn)
 }
 
 

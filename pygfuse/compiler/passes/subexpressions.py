@@ -46,7 +46,7 @@ def shared(outputs: Sequence[Node]) -> list[Node]:
 
 def _key(node: Node, args: tuple) -> Any:
     is_unsaid = node.op == 'input' and node.attributes['source'] is None
-    if is_unsaid or node.op in ('dropout', 'dropout_of_nodes', 'layer'):
+    if is_unsaid or node.op in ('dropout', 'dropout_draws', 'dropout_of_nodes', 'layer'):
         return id(node)
     if node.op == 'input':
         source = node.attributes['source']

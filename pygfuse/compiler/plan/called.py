@@ -23,6 +23,7 @@ from pygfuse.mapping.few_edges import are_multiplied_once, counted_bytes
 from pygfuse.ops import Edges, aggregate, new_seed
 from pygfuse.ops.aggregation import aggregate_known
 from pygfuse.ops.degrees import degrees_of
+from pygfuse.ops.dropout_draws import dropout_draws, edge_marks
 from pygfuse.ops.eager import are_plain
 from pygfuse.ops.few_edges.sums import SUMS, few_edges_weighed, is_said, sum_along
 from pygfuse.ops.numbers_of_edges import numbers_of_edges
@@ -154,5 +155,5 @@ CALLED = {
     'with_edges_only': with_edges_only, 'gathered': _gathered, 'of_directions': _of_directions, 'parts': parts,
     'layer_of': layer_of, 'degree_of': _degree, 'filled': _filled, 'number_of_rows': _number_of_rows,
     'resized': _resized, 'along': _along, 'softmax_of_sources': _softmax_of_sources, 'by_type': by_type,
-    'numbers_of_edges': numbers_of_edges, 'copied': _copied,
+    'numbers_of_edges': numbers_of_edges, 'edge_marks': edge_marks, 'dropout_draws': dropout_draws, 'copied': _copied,
 }  # fmt: skip

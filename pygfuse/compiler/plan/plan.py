@@ -45,6 +45,7 @@ from pygfuse.compiler.networks.network import Network
 from pygfuse.compiler.passes import optimised
 from pygfuse.compiler.passes.after_sum import linear_maps_after_sums
 from pygfuse.compiler.passes.detached import detached_first
+from pygfuse.compiler.passes.drawn_dropouts import dropouts_drawn
 from pygfuse.compiler.passes.ones import ones_last
 from pygfuse.compiler.passes.reordering import reorder_broadcasts
 from pygfuse.compiler.passes.sums_apart import sums_taken_apart
@@ -107,16 +108,38 @@ class Plan:
         Raises:
             Refused: If something has no fused form.
         """
-        plan = Plan._of_some_passes(captured, without, (), keeps_wide)
+        plan = Plan._with_dropouts(captured, without, keeps_wide)
+        may_share = keeps_wide and len(plan.walks) > 1
+        other = Plan._that_keeps_shared(captured, plan.without, plan.more) if may_share else None
+        return plan if other is None or not other._is_much_less_than(plan) else other
+
+    @staticmethod
+    def _with_dropouts(captured: Captured, without: Collection[str], keeps_wide: bool) -> Plan:
+        """The plan with the fewest shortcomings, whose dropouts are parts of walks or drawn where they are read."""
+        found, refusals = [], []
+        has_dropouts = any(node.op == 'dropout' for node in in_order(captured.output))
+        for always in ((), (dropouts_drawn.__name__,)) if has_dropouts else ((),):
+            try:
+                found.append(Plan._best(captured, without, always, keeps_wide))
+            except Refused as refusal:
+                refusals.append(refusal)
+            if found and not (found[0]._chunked_dropouts or any(found[0]._shortcomings[:2])):
+                break
+        if not found:
+            raise refusals[0]
+        return min(found, key=lambda plan: (plan._chunked_dropouts, *plan._shortcomings))
+
+    @staticmethod
+    def _best(captured: Captured, without: Collection[str], always: Collection[str], keeps_wide: bool) -> Plan:
+        """The plan with the fewest shortcomings of those by other passes, `always` among them."""
+        plan = Plan._of_some_passes(captured, without, always, keeps_wide)
         for fewer, more in _OTHER_PASSES:
             if any(plan._shortcomings[:2]) and not {*fewer, *more} & {*without}:
                 # there is a plan already
                 with contextlib.suppress(Refused):
-                    other = Plan._of_some_passes(captured, (*without, *fewer), more, keeps_wide)
+                    other = Plan._of_some_passes(captured, (*without, *fewer), (*always, *more), keeps_wide)
                     plan = min(plan, other, key=lambda plan: plan._shortcomings)
-        may_share = keeps_wide and len(plan.walks) > 1
-        other = Plan._that_keeps_shared(captured, plan.without, plan.more) if may_share else None
-        return plan if other is None or not other._is_much_less_than(plan) else other
+        return plan
 
     @staticmethod
     def _of_some_passes(captured: Captured, without: Collection[str], more: Collection[str], keeps_wide: bool) -> Plan:
@@ -172,6 +195,11 @@ class Plan:
     def chunked_reductions(self) -> int:
         """How many reductions run by operators on chunks of edges, the slowest form."""
         return chunked_in(self.walks)
+
+    @property
+    def _chunked_dropouts(self) -> int:
+        """How many values of edges are computed by operators on chunks because they drop some."""
+        return sum(isinstance(form, Chunked) and form.draws for form in self.walks.values())
 
     @property
     def _shortcomings(self) -> tuple[int, int, int]:

@@ -175,7 +175,7 @@ def _check_network(network: Network) -> None:
 
 def _check_values(values: Chunked) -> None:
     """Raises a Refused for values of edges that are more than a row that is kept for each."""
-    if values.reduction is not None or any(node.op == 'dropout' for node in values.order):
+    if values.reduction is not None or values.draws:
         raise Refused(f'torch compiles no {values.title}')
     _check_attributes(values.order)
 

@@ -122,6 +122,12 @@ class _Lines:
             return f'degree_of({self._edges_of_set(node)}, given, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'numbers_of_edges':
             return f'numbers_of_edges({self._edges_of(node)[0]}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
+        if node.op == 'edge_marks':
+            edges, dtype, shape = self._edges_of(node)[0], self._kept(node.dtype), self._kept(node.shape)
+            return f'edge_marks({edges}.num_edges, {dtype}, {edges}.token.device, {shape})'
+        if node.op == 'dropout_draws':
+            said = ', '.join(map(self._kept, (node.shape[1:], node.attributes['p'], node.dtype)))
+            return f'dropout_draws({said}, edges.token.device)'
         if node.op == 'number_of_rows':
             return f'number_of_rows(edges, {node.attributes["counted"]!r}, {self._kept(node.dtype)})'
         if node.op == 'filled':

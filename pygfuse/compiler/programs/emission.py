@@ -118,6 +118,8 @@ class Function:
             return self.write(node.args[0], positions.through(positions.of_view(node), places), stop)
         if node.op == 'cat':
             return self.write(*_part_of(node, places), stop)
+        if node.op == 'dropout_factor':
+            return self._drawn(node, places, stop)
         if not OPERATIONS[node.op].elementwise:
             raise Refused(f'{node.op} of values that each edge has of its own')
 
@@ -154,6 +156,15 @@ class Function:
 
         x, y = (compared(argument) for argument in chosen.args)
         return condition(chosen.op, x, y, written(then), written(otherwise)).name
+
+    def _drawn(self, factor: Node, places: Places, stop: Callable) -> str:
+        marks, draws = factor.args
+        mark = self.write(marks, positions.through(positions.of_broadcast(marks.shape, factor.shape), places), stop)
+        key, probability = (
+            self.write(draws, tuple(place if place < 0 else place + first for place in places), stop)
+            for first in (0, factor.width)
+        )
+        return self.line(f'dropout_factor({mark}, {key}, {probability})')
 
     # Operands
 

@@ -14,6 +14,7 @@ from torch_geometric.nn.models.schnet import ShiftedSoftplus
 from pygfuse._lib.hooks import LINEAR, has_hooks, is_plain
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, EdgeStage, Map, Rectifier, normalised
+from pygfuse.ops.edge_mlp.drops import DropsOfEdges
 from pygfuse.program.activation import SELU, Activation
 
 
@@ -58,7 +59,18 @@ class Slope:
     name: str
 
 
-Stage = Linear | Norm | Slope | Activation
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+    """A dropout of values of edges.
+
+    Attributes:
+        probability: Of dropping one, more than 0.
+    """
+
+    probability: float
+
+
+Stage = Linear | Norm | Slope | Dropout | Activation
 
 
 class UnsupportedNetwork(Exception):
@@ -96,8 +108,8 @@ def stages_of(nn: object) -> list[Stage]:
     """The stages of a network, in order.
 
     Args:
-        nn: A linear map; a `torch.nn.Sequential` of linear maps, batch normalisations, activations and dropouts that
-            drop nothing; or PyG's `MLP`.
+        nn: A linear map; a `torch.nn.Sequential` of linear maps, batch normalisations, activations and dropouts; or
+            PyG's `MLP`.
 
     Raises:
         UnsupportedNetwork: If it is something else; the text says what.
@@ -159,7 +171,7 @@ def _taken_apart(module: object, name: str) -> Iterator[Stage]:
     elif kind in _ACTIVATIONS:
         yield _ACTIVATIONS[kind](module)
     elif kind is torch.nn.Dropout:
-        _check_dropout(module.p if module.training else 0.0, name)
+        yield from _dropout(module.p, module)
     elif kind not in _NOTHING:
         raise UnsupportedNetwork(f'{name} is a {kind.__name__}')
 
@@ -175,10 +187,10 @@ def _of_mlp(mlp: torch_geometric.nn.MLP, name: str) -> Iterator[Stage]:
         yield from _taken_apart(norm, f'{name}.norms.{i}')
         if not mlp.act_first:
             yield from _activation(mlp.act, f'{name}.act')
-        _check_dropout(mlp.dropout[i] if mlp.training else 0.0, name)
+        yield from _dropout(mlp.dropout[i], mlp)
     if mlp.plain_last:
         yield from _taken_apart(mlp.lins[-1], f'{name}.lins.{len(mlp.lins) - 1}')
-        _check_dropout(mlp.dropout[-1] if mlp.training else 0.0, name)
+        yield from _dropout(mlp.dropout[-1], mlp)
 
 
 def _activation(act: object, name: str) -> Iterator[Stage]:
@@ -193,9 +205,9 @@ def _activation(act: object, name: str) -> Iterator[Stage]:
         raise UnsupportedNetwork(f'{name} is {getattr(act, "__name__", act)!r}') from None
 
 
-def _check_dropout(probability: float, name: str) -> None:
-    if probability > 0.0:
-        raise UnsupportedNetwork(f'{name} drops out values of edges')
+def _dropout(probability: float, module: torch.nn.Module) -> Iterator[Dropout]:
+    if module.training and probability > 0.0:
+        yield Dropout(float(probability))
 
 
 def _check_untouched(module: torch.nn.Module, name: str) -> None:
@@ -209,8 +221,11 @@ def on_chunks(begin: Begin, stages: list[Stage], edges: Edges) -> list[EdgeStage
     """Stages behind the first as they run on chunks of edges."""
     found: list[EdgeStage] = [begin]
     width = begin.width
+    drops = DropsOfEdges(edges.num_edges, begin.first)
     for stage in stages:
-        if isinstance(stage, Norm):
+        if isinstance(stage, Dropout):
+            found.append(drops.stage(width, stage.probability))
+        elif isinstance(stage, Norm):
             found = normalised(found, edges, stage.module, stage.allow_single)
         elif isinstance(stage, Linear):
             found.append(Map(stage.module.weight, stage.module.bias))
@@ -233,7 +248,7 @@ def check_widths(stages: list[Stage]) -> None:
     """
     width = stages[0].module.weight.shape[0]
     for stage in stages[1:]:
-        if isinstance(stage, Activation):
+        if isinstance(stage, (Activation, Dropout)):
             continue
         kind = 'PReLU' if isinstance(stage, Slope) else type(stage.module).__name__
         for taken in _widths_of(stage):
@@ -262,7 +277,7 @@ def tensors_of_stages(stages: list[Stage]) -> dict[str, Tensor]:
     for i, stage in enumerate(stages):
         if isinstance(stage, Slope):
             found[f'slope {i} of nn'] = stage.weight
-        elif not isinstance(stage, Activation):
+        elif not isinstance(stage, (Activation, Dropout)):
             for name, tensor in (*stage.module.named_parameters(), *stage.module.named_buffers()):
                 if name != 'num_batches_tracked':
                     found[f'{name} {i} of nn'] = tensor
@@ -280,7 +295,7 @@ def kind_of_stages(stages: list[Stage]) -> tuple[tuple, tuple] | None:
     modules: list[torch.nn.Module] = []
     values: list[object] = []
     for stage in stages:
-        if isinstance(stage, Activation):
+        if isinstance(stage, (Activation, Dropout)):
             values.append(stage)
             continue
         if isinstance(stage, Linear):

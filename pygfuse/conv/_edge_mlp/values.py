@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from pygfuse._lib.row_products import sum_over_rows
-from pygfuse.conv._edge_mlp.network import Linear, Norm, Slope, Stage
+from pygfuse.conv._edge_mlp.network import Dropout, Linear, Norm, Slope, Stage
 from pygfuse.ops import Edges, aggregate
 from pygfuse.ops.degrees import counts_of, degrees
 from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Rectifier, edge_reduce
 from pygfuse.ops.edge_mlp.batch_norm import mean_and_variance, scale_of, scaled_and_shifted, statistics_by
+from pygfuse.ops.edge_mlp.drops import DropsOfEdges
 from pygfuse.ops.nodes.large_sums import difference
 from pygfuse.ops.nodes.linear import apply_weight
 from pygfuse.program.activation import Activation
@@ -38,6 +39,7 @@ class EdgeValues:
         # the mean over edges that was moved out of both ends
         self.middle: Tensor | None = None
         self._degrees: tuple[Tensor, Tensor] | None = None
+        self._drops = DropsOfEdges(num_edges, self.source)
 
     @property
     def degrees(self) -> tuple[Tensor, Tensor]:
@@ -58,6 +60,8 @@ class EdgeValues:
             self._linear(stage.module.weight, stage.module.bias)
         elif isinstance(stage, Norm):
             self._normalise(stage)
+        elif isinstance(stage, Dropout):
+            self.stages.append(self._drops.stage(self.channels, stage.probability))
         elif isinstance(stage, Slope):
             self.stages.append(Rectifier(stage.weight.expand(self.channels)))
         else:

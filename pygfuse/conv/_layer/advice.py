@@ -23,7 +23,6 @@ _ADVICE = (
     (r'decomposed_layers', 'decomposed_layers=1: there is no message in memory that had to be cut'),
     (r'what its message reads changed', 'hand what changes to propagate, as a tensor'),
     (r'is switched off', 'leave the block of pygfuse.ablation'),
-    (r'drops out values of edges', 'dropout after the aggregation'),
     (r'a sum over all edges|depends on values', 'compute it before propagate, and hand it over'),
 )  # fmt: skip
 

@@ -77,6 +77,19 @@ def times(first, last, sources, width, column, source, features, size, values, o
     return of_block(text, block)
 
 
+def dropped(block: Layout) -> Function:
+    """``drop(first, last, width, column, marks, draws, values, out)``: `out` may be `values`, its own adjoint."""
+    text = """
+def drop(first, last, width, column, marks, draws, values, out):
+    key, probability = load_row(draws, column), load_row(draws, width + column)
+    for e in range(first, last):
+        factor = dropout_factor(row_full(marks[e]), key, probability)
+        store_row(out, e * width + column, load_row(values, e * width + column) * factor)
+    return
+"""
+    return of_block(text, block)
+
+
 def times_back(block: Layout) -> Function:
     """``back(first, last, sources, width, column, source, features, size, values, grad, of_source, of_rows)``.
 

@@ -18,7 +18,7 @@ from pygfuse.cpu.few_edges.pieces import (
     turned,
     zeroed,
 )
-from pygfuse.cpu.few_edges.stage_blocks import begun, scattered, times, times_back, total
+from pygfuse.cpu.few_edges.stage_blocks import begun, dropped, scattered, times, times_back, total
 from pygfuse.cpu.few_edges.stage_norms import normalised, normalised_back, squared, summed, summed_back
 from pygfuse.cpu.networks.row_stages import (
     ACTIVATION_REGISTERS,
@@ -35,6 +35,7 @@ from pygfuse.cpu.walks.edge_products import registers_of_block
 from pygfuse.program.few_edge_stages import (
     Added,
     Applied,
+    Dropped,
     FewEdgeStage,
     FewEdgeStages,
     Mapped,
@@ -163,6 +164,11 @@ def _multiplied(text: RowText, i: int, stage: Multiplied, tensors: list[str]) ->
     text.call(stage.width, ACTIVATION_REGISTERS, times, f'{factors}, held[{i - 1}], held[{i}]', indent=2)
 
 
+def _dropped(text: RowText, i: int, stage: Dropped, tensors: list[str]) -> None:
+    arguments = f'first, last, {stage.width}, column, {", ".join(tensors)}, held[{i - 1}], held[{i}]'
+    text.call(stage.width, ACTIVATION_REGISTERS, dropped, arguments, indent=2)
+
+
 def _applied(text: RowText, i: int, stage: Applied, tensors: list[str]) -> None:
     apply = functools.partial(application, stage.activation, False)
     arguments = f'first, last, num_edges, {stage.width}, column, held[{i - 1}], held[{i}]'
@@ -179,7 +185,8 @@ def _normalised(text: RowText, i: int, stage: Normalised, tensors: list[str]) ->
 
 
 _STAGES = {
-    Sum: _sum, Mapped: _mapped, Added: _added, Multiplied: _multiplied, Applied: _applied, Normalised: _normalised,
+    Sum: _sum, Mapped: _mapped, Added: _added, Multiplied: _multiplied, Dropped: _dropped, Applied: _applied,
+    Normalised: _normalised,
 }  # fmt: skip
 
 
@@ -277,6 +284,8 @@ def _lengths(stage: FewEdgeStage) -> tuple[str, ...]:
         return f'num_edges * {stage.features}', str(stage.width * stage.features)
     if isinstance(stage, Multiplied):
         return f'num_sources * {stage.width}', f'num_edges * {stage.features}'
+    if isinstance(stage, Dropped):
+        return 'num_edges', str(2 * stage.width)
     return (str(stage.width), str(stage.width)) if isinstance(stage, Normalised) else ()
 
 
@@ -327,6 +336,12 @@ def _of_multiplied(text: RowText, i: int, stage: Multiplied, tensors: list[str],
     return after
 
 
+def _of_dropped(text: RowText, i: int, stage: Dropped, tensors: list[str], grads: list[str], after: str) -> str:
+    arguments = f'first, last, {stage.width}, column, {", ".join(tensors)}, {after}, {after}'
+    text.call(stage.width, ACTIVATION_REGISTERS, dropped, arguments, indent=2)
+    return after
+
+
 def _of_applied(text: RowText, i: int, stage: Applied, tensors: list[str], grads: list[str], after: str) -> str:
     back = functools.partial(adjoint_of, stage.activation, False)
     arguments = f'first, last, num_edges, {stage.width}, column, held[{i - 1}], {after}'
@@ -346,6 +361,6 @@ def _of_normalised(text: RowText, i: int, stage: Normalised, tensors: list[str],
 
 
 _ADJOINTS = {
-    Sum: _of_sum, Mapped: _of_mapped, Added: _of_added, Multiplied: _of_multiplied, Applied: _of_applied,
-    Normalised: _of_normalised,
+    Sum: _of_sum, Mapped: _of_mapped, Added: _of_added, Multiplied: _of_multiplied, Dropped: _of_dropped,
+    Applied: _of_applied, Normalised: _of_normalised,
 }  # fmt: skip

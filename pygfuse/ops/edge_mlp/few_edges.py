@@ -13,7 +13,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse.graph.adjacency import target_row_of
 from pygfuse.ops.edge_mlp.eager import network_eagerly
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
-from pygfuse.ops.edge_mlp.stages import Begin, EdgeStage, Map, Normalise, Plus, Times, tensors_of, written
+from pygfuse.ops.edge_mlp.stages import Begin, Drop, EdgeStage, Map, Normalise, Plus, Times, tensors_of, written
 from pygfuse.ops.edges import Edges
 from pygfuse.ops.listed import are_taken_at_once, say_which
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
@@ -23,7 +23,7 @@ from pygfuse.program import few_edge_stages as kinds
 from pygfuse.program.activation import Activation
 from pygfuse.program.few_edge_stages import FewEdgeStages
 
-_KINDS = {kinds.Sum: Begin, kinds.Mapped: Map, kinds.Added: Plus, kinds.Multiplied: Times}
+_KINDS = {kinds.Sum: Begin, kinds.Mapped: Map, kinds.Added: Plus, kinds.Multiplied: Times, kinds.Dropped: Drop}
 
 
 def kernels_of(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> FewEdgeStages | None:
@@ -58,6 +58,9 @@ def kernels_of(stages: Sequence[EdgeStage], edges: Edges, reduce: str) -> FewEdg
             features = 0 if stage.features is None else 1 if stage.features.shape[1] == 1 else width
             found.append(kinds.Multiplied(width, stage.source is not None, features))
             shapes += [(stage.source, (sources, width)), (stage.features, (num_edges, features))]
+        elif isinstance(stage, Drop):
+            found.append(kinds.Dropped(width))
+            shapes += [(stage.features, (num_edges, 1)), (stage.draws, (2, width))]
         elif isinstance(stage, Normalise) and width > 1:
             # one number is what it is beside its mean, nothing, and its gradient what rounding leaves
             found.append(kinds.Normalised(width, stage.weight is not None, stage.bias is not None, stage.eps))

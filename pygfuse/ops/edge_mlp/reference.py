@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pygfuse.graph.csr import Csr
-from pygfuse.ops.edge_mlp.stages import Affine, Begin, Contract, EdgeStage, Map, Normalise, Plus, Rectifier, Times
+from pygfuse.ops.edge_mlp.stages import Affine, Begin, Contract, Drop, EdgeStage, Map, Normalise, Plus, Rectifier, Times
 from pygfuse.ops.edges import Edges
+from pygfuse.program.vocabulary import dropout_factor
 
 
 def values_of(stages: Sequence[EdgeStage], sources: Tensor, targets: Tensor, order: Tensor | None = None) -> Tensor:
@@ -33,6 +34,8 @@ def values_of(stages: Sequence[EdgeStage], sources: Tensor, targets: Tensor, ord
         elif isinstance(stage, Times):
             values = values if stage.source is None else values * stage.source.index_select(0, sources)
             values = values if stage.features is None else values * _rows_of(stage.features, order)
+        elif isinstance(stage, Drop):
+            values = values * dropout_factor(_rows_of(stage.features, order), *stage.draws)
         elif isinstance(stage, Contract):
             values = applied_alone(dataclasses.replace(stage, source=stage.source.index_select(0, sources)), values)
         else:

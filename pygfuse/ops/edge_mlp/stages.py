@@ -93,6 +93,19 @@ class Times:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Drop:
+    """A dropout: ``values * dropout_factor(features_e, *draws)``, drawn again wherever it is computed again.
+
+    Attributes:
+        features: A mark for each edge, ``[edges, 1]`` (`pygfuse.ops.dropout_draws.edge_marks`).
+        draws: Keys and probabilities, ``[2, width]``.
+    """
+
+    features: Tensor
+    draws: Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Contract:
     """A matrix of each edge's own, made linearly of its values ``h`` and multiplied with its source, but never made.
 
@@ -123,9 +136,9 @@ class Contract:
         return Contract(source, found.permute(1, 2, 0).flatten(1))
 
 
-EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Contract | Activation
+EdgeStage = Begin | Map | Affine | Rectifier | Normalise | Plus | Times | Drop | Contract | Activation
 
-_KINDS = {kind.__name__: kind for kind in (Begin, Map, Affine, Rectifier, Normalise, Plus, Times, Contract)}
+_KINDS = {kind.__name__: kind for kind in (Begin, Map, Affine, Rectifier, Normalise, Plus, Times, Drop, Contract)}
 
 
 # fields that hold tensors
@@ -137,6 +150,7 @@ _TENSORS: dict[type, tuple[str, ...]] = {
     Normalise: ('weight', 'bias'),
     Plus: ('features', 'weight'),
     Times: ('source', 'features'),
+    Drop: ('features', 'draws'),
     Contract: ('source', 'weight'),
     Activation: (),
 }
@@ -216,7 +230,7 @@ def widest_of(stages: Sequence[EdgeStage]) -> int:
 
 def features_of(stages: Sequence[EdgeStage]) -> list[Tensor]:
     """The features of edges among the stages, each once."""
-    found = [stage.features for stage in stages if isinstance(stage, (Begin, Plus, Times))]
+    found = [stage.features for stage in stages if isinstance(stage, (Begin, Plus, Times, Drop))]
     return list({id(tensor): tensor for tensor in found if tensor is not None}.values())
 
 

@@ -222,6 +222,22 @@ def times_back(
     return grad
 
 
+class _Drop(Step):
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return self._dropped(before, self.place(chunk, before))
+
+    def remember(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return before
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        return self._dropped(grad, grad)
+
+    def _dropped(self, values: Tensor, out: Tensor) -> Tensor:
+        marks = self.operands.edge_rows(self.stage.features).values
+        self.operands.kernels.dropped(values, marks, self.stage.draws, out)
+        return out
+
+
 class Contraction(Step):
     overwrites = False
 
@@ -307,6 +323,7 @@ _STEPS = {
     kinds.Normalise: _Normalise,
     kinds.Plus: _Plus,
     kinds.Times: _Times,
+    kinds.Drop: _Drop,
     kinds.Contract: Contraction,
 }
 

@@ -186,6 +186,20 @@ class _Times(TangentStep):
         return times_back(self.stage, self.operands, chunk, before, self._factors(), grad)
 
 
+class _Drop(TangentStep):
+    def forward(self, chunk: EdgeChunk, before: Tensor) -> Tensor:
+        return self._dropped(before, self.place(chunk))
+
+    def backward(self, chunk: EdgeChunk, before: Tensor, after: Tensor, grad: Tensor) -> Tensor:
+        return self._dropped(grad, grad)
+
+    def _dropped(self, both: Tensor, out: Tensor) -> Tensor:
+        marks = self.operands.edge_rows(self.stage.features).values
+        for values, place in zip(both, out, strict=True):
+            self.operands.kernels.dropped(values, marks, self.stage.draws, place)
+        return out
+
+
 class _ByTorch(TangentStep):
     """A stage that torch differentiates on each chunk, once for its tangent and once more."""
 
@@ -233,6 +247,7 @@ _STEPS = {
     Activation: _Activation,
     kinds.Plus: _Plus,
     kinds.Times: _Times,
+    kinds.Drop: _Drop,
     kinds.Affine: _ByTorch,
     kinds.Rectifier: _ByTorch,
     kinds.Normalise: _ByTorch,

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from torch.nn import BatchNorm1d, Dropout, LayerNorm, Linear, Module, ReLU, Sequential
+from torch.nn import BatchNorm1d, LayerNorm, Linear, Module, ReLU, Sequential
 
 from pygfuse.conv import EdgeConv
 from tests.support.edge_conv import FEATURES, HIDDEN, OUT, RANDOM, WIDE, one, pair
@@ -34,8 +34,6 @@ FALL_BACK = {
     'LayerNorm': lambda: one(LayerNorm(HIDDEN)),
     'Doubled': lambda: one(Doubled()),
     'a hook is registered on nn.1': lambda: hooked('forward_hook'),
-    'nn.1 drops out': lambda: one(Dropout(0.5)),
-    'nn drops out': lambda: pyg.MLP([WIDE, HIDDEN, OUT], dropout=0.5),
     'does not begin with a Linear': lambda: Sequential(ReLU(), Linear(WIDE, OUT)),
     'scale of a BatchNorm is zero': zero_scale,
     'normalises by batch': lambda: pyg.MLP([WIDE, HIDDEN, OUT], norm='LayerNorm'),

@@ -21,6 +21,7 @@ from pygfuse.partial.paths.policy import execution_paths
 from pygfuse.program.program import PROGRAMS
 from pygfuse.transforms import find_hag
 from tests.support.comparison import (
+    DROPPING,
     NAMES,
     WITH_EDGE_ROWS,
     by_cpu,
@@ -326,3 +327,7 @@ def test_edges_that_a_path_leaves_out_have_no_gradient():
     for name in of_edges:
         assert not found[name][~walked].any()
         assert found[name][walked].any()
+
+
+def test_channels_are_dropped_as_torch_computes_it():
+    check(backend, random_call(DROPPING, random_graph(5, 4, 14), 2, 8), needed=['x'])

@@ -21,6 +21,7 @@ from pygfuse.ops.edge_mlp import (
     edge_reduce,
     edge_states,
 )
+from pygfuse.ops.edge_mlp.drops import DropsOfEdges
 from pygfuse.ops.edge_mlp.reference import reference_moments, reference_network
 from pygfuse.ops.edge_mlp.stages import written
 from pygfuse.program.activation import Activation
@@ -69,9 +70,14 @@ def edges_of(example) -> Edges:
     return Edges(example.edge_index, example.num_sources, example.num_targets)
 
 
+def leaves_of(stages) -> list[torch.Tensor]:
+    """The tensors of all stages but for those that dropouts are drawn from."""
+    return [tensor for tensor in written(stages)[1] if tensor.requires_grad]
+
+
 def assert_equal(stages, got, expected) -> None:
     torch.testing.assert_close(got, tuple(expected))
-    grads, tensors = [torch.randn_like(result) for result in got], written(stages)[1]
+    grads, tensors = [torch.randn_like(result) for result in got], leaves_of(stages)
     for found, right in zip(
         torch.autograd.grad(got, tensors, grads), torch.autograd.grad(expected, tensors, grads), strict=True
     ):
@@ -95,6 +101,7 @@ def test_against_the_reference(graph, name, reduce, setting):
 def with_features(sources: int, targets: int, num_edges: int) -> dict[str, list]:
     """Networks that read features of edges, wherever a stage can."""
     features, own = leaf(num_edges, 3), leaf(num_edges, OUT)
+    drops = DropsOfEdges(num_edges, features)
     source, target = leaf(sources, WIDTH), leaf(targets, WIDTH)
     deep = [Activation('silu'), Map(leaf(OUT, WIDTH), leaf(OUT)), Normalise(leaf(OUT), leaf(OUT), 1e-5)]
     return {
@@ -128,6 +135,11 @@ def with_features(sources: int, targets: int, num_edges: int) -> dict[str, list]
             *(Begin(features=features), Map(leaf(OUT, 3), leaf(OUT)), Activation('tanh'), Map(leaf(3, OUT), None)),
             Plus(features),
         ],
+        'dropped': [
+            *(Begin(source, target), Activation('silu'), drops.stage(WIDTH, 0.3), Map(leaf(OUT, WIDTH), leaf(OUT))),
+            *(drops.stage(OUT, 0.5), Plus(own), Activation('tanh'), drops.stage(OUT, 0.1)),
+        ],
+        'dropped features': [Begin(features=own), drops.stage(OUT, 0.5), Map(leaf(20, OUT), None)],
         'filters of edges': [Begin(features=own), Activation('tanh'), Times(None, own)],
     }
 
@@ -167,7 +179,7 @@ def test_features_without_a_gradient(name, reduce):
     example = GRAPHS['random']()
     stages = with_features(60, 60, example.num_edges)[name]
     edges, tensors = edges_of(example), []
-    for tensor in written(stages)[1]:
+    for tensor in leaves_of(stages):
         if len(tensor) == example.num_edges:
             tensor.requires_grad_(False)
         else:

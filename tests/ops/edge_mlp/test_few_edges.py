@@ -10,10 +10,12 @@ from pygfuse.cpu.few_edges import stages as few_edge_stages
 from pygfuse.memory import saved_bytes
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Affine, Begin, EdgeStage, Map, Normalise, Plus, Times
+from pygfuse.ops.edge_mlp.drops import DropsOfEdges
 from pygfuse.ops.edge_mlp.few_edges import kernels_of, network_along
 from pygfuse.ops.edge_mlp.reference import reduced, values_of
 from pygfuse.ops.edge_mlp.stages import written
 from pygfuse.program.activation import Activation
+from tests.ops.edge_mlp.test_edge_mlp import leaves_of
 from tests.support.parity import GRAPHS, Example, random_edges
 
 WIDTH = 6
@@ -31,6 +33,7 @@ def networks(example: Example, dtype: torch.dtype) -> dict[str, list[EdgeStage]]
         return leaf(*shape, dtype=dtype)
 
     sources, targets, edges = example.num_sources, example.num_targets, example.edge_index.shape[1]
+    drops = DropsOfEdges(edges, torch.empty(0, dtype=dtype))
     silu, relu, first = Activation('silu'), Activation('relu'), Map(of(16, WIDTH), of(16))
     return {
         'sources': [Begin(of(sources, WIDTH)), silu],
@@ -57,6 +60,11 @@ def networks(example: Example, dtype: torch.dtype) -> dict[str, list[EdgeStage]]
             Normalise(None, of(WIDTH), 0.1),
             Plus(of(edges, WIDTH)),
         ],
+        'dropped': [
+            *(Begin(of(sources, WIDTH), of(targets, WIDTH)), relu, drops.stage(WIDTH, 0.3), first, silu),
+            *(drops.stage(16, 0.5), Map(of(20, 16), of(20))),
+        ],
+        'dropped at first and last': [Begin(of(sources, WIDTH)), drops.stage(WIDTH, 0.3), first, drops.stage(16, 0.5)],
         'one column': [Begin(of(sources, 1), of(targets, 1)), silu, Map(of(1, 1), of(1))],
     }
 
@@ -89,7 +97,7 @@ def expected(stages: list[EdgeStage], example: Example, reduction: str) -> list[
 
 
 def gradients(outs: list[Tensor], stages: list[EdgeStage], leaves=None, create_graph: bool = False) -> list[Tensor]:
-    generator, leaves = torch.Generator().manual_seed(1), leaves or written(stages)[1]
+    generator, leaves = torch.Generator().manual_seed(1), leaves or leaves_of(stages)
     grads = [torch.randn(out.shape, dtype=torch.float64, generator=generator).to(out.dtype) for out in outs]
     return list(torch.autograd.grad(outs, leaves, grads, create_graph=create_graph))
 
@@ -165,7 +173,7 @@ def test_gradients_that_nobody_wants(name, reduction):
 
 @pytest.mark.parametrize('tiny', [False, True], ids=['in chunks', 'by torch'])
 @pytest.mark.parametrize('reduction', ['sum', 'none', 'sum and values', 'max'])
-@pytest.mark.parametrize('name', ['features added', 'factors', 'all'])
+@pytest.mark.parametrize('name', ['features added', 'factors', 'all', 'dropped'])
 def test_gradients_of_gradients(name, reduction, tiny, monkeypatch):
     monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_AT_ONCE_BYTES', 2**20 if tiny else 0)
     torch.manual_seed(0)
@@ -175,7 +183,7 @@ def test_gradients_of_gradients(name, reduction, tiny, monkeypatch):
     for make in (results, expected):
         first = gradients(make(stages, example, reduction), stages, create_graph=True)
         total = sum(t.square().sum() for t in first)
-        both.append(torch.autograd.grad(total, written(stages)[1], allow_unused=True, materialize_grads=True))
+        both.append(torch.autograd.grad(total, leaves_of(stages), allow_unused=True, materialize_grads=True))
     torch.testing.assert_close(*both)
 
 

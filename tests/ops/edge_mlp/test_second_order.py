@@ -13,9 +13,17 @@ from pygfuse.memory import peak_bytes, saved_bytes
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import Begin, Map, edge_network, edge_reduce, edge_states
 from pygfuse.ops.edge_mlp.reference import reference_network
-from pygfuse.ops.edge_mlp.stages import written
 from pygfuse.program.activation import Activation
-from tests.ops.edge_mlp.test_edge_mlp import NAMES, STAGES, WIDTH, edges_of, leaf, setting, with_features  # noqa: F401
+from tests.ops.edge_mlp.test_edge_mlp import (  # noqa: F401
+    NAMES,
+    STAGES,
+    WIDTH,
+    edges_of,
+    leaf,
+    leaves_of,
+    setting,
+    with_features,
+)
 from tests.support.parity import GRAPHS
 
 ACTIVATIONS = [
@@ -51,7 +59,7 @@ def second(results, tensors, seed: int, moved=None) -> list[torch.Tensor]:
 
 
 def assert_equal(stages, results, expected) -> None:
-    tensors = written(stages)[1]
+    tensors = leaves_of(stages)
     # forces are gradients of no weight
     weights = {id(t) for stage in stages if isinstance(stage, Map) for t in (stage.weight, stage.bias)}
     for moved in (tensors, [t for t in tensors if id(t) not in weights]):
