@@ -2,9 +2,8 @@
 
 A product is ``out = addend + bias + left @ right``. Its words: flags, rows, depth and width; of `left` the address, the
 steps from row to row and from column to column; of `right` the address and the step from row to row; the address of
-`bias`; of `addend`, which may be `out`, and of `out` the address and the step from row to row; and whether `right` is
-finite, which the kernel writes there once it had to know. Steps are counted in numbers, and an address of 0 stands for
-nothing.
+`bias`; of `addend`, which may be `out`, and of `out` the address and the step from row to row. Steps are counted in
+numbers, and an address of 0 stands for nothing.
 
 A kernel reads a list by its entries, two words for each of these: a place in a table, and what is added to what stands
 there. So a list that is written once is made once, and of each call only what differs is put into a table.
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 # words of a product
-WORDS = 15
+WORDS = 14
 # of a block: a counter and the number of parts, that once more, address and length of the list, the block's own
 # address, and nothing
 BEFORE_NUMBERS, PLACE_OF_TABLE, PLACE_OF_NOTHING = 7, 5, 6
@@ -30,8 +29,6 @@ IN_PARTS = 2
 # a flag: the product is the sum of as many matrices as the depth, which `right` holds: the steps are those from one to
 # the next and, in place of `left`'s, from row to row
 ADDED_UP = 4
-# whether all numbers of `right` are finite
-UNKNOWN, FINITE, NOT_FINITE = 0, 1, 2
 
 
 class Matrix(NamedTuple):
@@ -73,13 +70,13 @@ def product_words(
     Example:
         >>> x, weight, out = Matrix('x', 'k'), Matrix('w', 'k').turned, Matrix('y', 'm')
         >>> product_words(('n', 'k', 'm'), x, weight, out, bias='b')
-        (1, 'n', 'k', 'm', 'x', 'k', 1, 'w', 'k', 'b', 0, 0, 'y', 'm', 0)
+        (1, 'n', 'k', 'm', 'x', 'k', 1, 'w', 'k', 'b', 0, 0, 'y', 'm')
     """
     left, right = left or _NOTHING, right or _NOTHING
     is_turned = right.column_step != 1
     right_step = right.column_step if is_turned else right.row_step
     own = addend or _NOTHING
-    return TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2], UNKNOWN
+    return TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2]
 
 
 def sum_words(shape: tuple[str | int, str | int, str | int], matrices: Matrix, out: Matrix) -> tuple[str | int, ...]:
@@ -92,10 +89,10 @@ def sum_words(shape: tuple[str | int, str | int, str | int], matrices: Matrix, o
 
     Example:
         >>> sum_words(('n', 3, 4), Matrix('x', 12, 4), Matrix('y', 4))
-        (4, 'n', 3, 4, 0, 12, 0, 'x', 4, 0, 0, 0, 'y', 4, 0)
+        (4, 'n', 3, 4, 0, 12, 0, 'x', 4, 0, 0, 0, 'y', 4)
     """
     address, row_step, step = matrices
-    return ADDED_UP, *shape, 0, row_step, 0, address, step, 0, 0, 0, *out[:2], UNKNOWN
+    return ADDED_UP, *shape, 0, row_step, 0, address, step, 0, 0, 0, *out[:2]
 
 
 _NOTHING = Matrix(0, 0)
@@ -115,7 +112,7 @@ class ProductList:
     Example:
         >>> listed = ProductList(sum_words((2, 3, 'w'), Matrix('x', 'w'), Matrix('y', 'w')))
         >>> listed.names, listed.words((5, 7, 8))
-        (('w', 'x', 'y'), (4, 2, 3, 5, 0, 5, 0, 7, 1, 0, 0, 0, 8, 5, 0))
+        (('w', 'x', 'y'), (4, 2, 3, 5, 0, 5, 0, 7, 1, 0, 0, 0, 8, 5))
     """
 
     def __init__(self, words: Sequence[str | int]) -> None:

@@ -193,8 +193,15 @@ OF_PRODUCTS = (
     Mutation(
         'zero times what is not finite',
         'cpu/products/product_list.py',
-        'words[i + 14] = FINITE if finite else NOT_FINITE',
-        'words[i + 14] = FINITE',
+        'return are_finite(at(words[i + 7]), first, last, words[i + 8], begins, ends)',
+        'return True',
+        'tests/cpu/products/test_product_list.py -k zero',
+    ),
+    Mutation(
+        'what is finite of a transpose, by its rows',
+        'cpu/products/product_list.py',
+        'first, last, begins, ends = begins, ends, begin, end',
+        'first, last, begins, ends = begins, min(ends, end), begin, end',
         'tests/cpu/products/test_product_list.py -k zero',
     ),
     Mutation(

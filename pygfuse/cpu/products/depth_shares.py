@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, UNKNOWN, WORDS, may_be_dealt
+from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, WORDS, may_be_dealt
 
 Words = tuple[int, ...]
 
@@ -41,10 +41,10 @@ class Shares(NamedTuple):
             if shares == 0:
                 dealt += product
                 continue
-            _, rows, depth, width, *factors, _, addend, addend_step, out, out_step, _ = product
-            dealt += (IN_PARTS, rows, depth, width, *factors, 0, 0, shares, address, width, UNKNOWN)
+            _, rows, depth, width, *factors, _, addend, addend_step, out, out_step = product
+            dealt += (IN_PARTS, rows, depth, width, *factors, 0, 0, shares, address, width)
             products = 0, width, 0, address, rows * width
-            sums += (ADDED_UP, rows, shares, width, *products, 0, addend, addend_step, out, out_step, UNKNOWN)
+            sums += (ADDED_UP, rows, shares, width, *products, 0, addend, addend_step, out, out_step)
             address += shares * rows * width * item_bytes
         return tuple(dealt), tuple(sums)
 

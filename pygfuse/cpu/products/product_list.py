@@ -24,12 +24,9 @@ from numba import types
 from pygfuse.codegen.product_list import (
     ADDED_UP,
     BEFORE_NUMBERS,
-    FINITE,
     IN_PARTS,
-    NOT_FINITE,
     PLACE_OF_TABLE,
     TURNED,
-    UNKNOWN,
     WORDS,
     ProductList,
     entries_of,
@@ -72,14 +69,12 @@ def _body(dtype: torch.dtype) -> Callable:
     word_at, at = numbers_at(ELEMENT_TYPES[torch.int64]), numbers_at(element)
 
     @inlined
-    def is_finite(words, i):
-        if words[i + 14] == UNKNOWN:
-            lines, length = words[i + 2], words[i + 3]
-            if words[i] & TURNED:
-                lines, length = length, lines
-            finite = are_finite(at(words[i + 7]), 0, lines, words[i + 8], 0, length)
-            words[i + 14] = FINITE if finite else NOT_FINITE
-        return words[i + 14] == FINITE
+    def is_finite(words, i, begin, end):
+        # rows of the right factor that may not be multiplied: each part looks at its own alone
+        first, last, begins, ends = begin, end, 0, words[i + 3]
+        if words[i] & TURNED:
+            first, last, begins, ends = begins, ends, begin, end
+        return are_finite(at(words[i + 7]), first, last, words[i + 8], begins, ends)
 
     block, rest = _multiplied(Layout(element, 1, wide), False, are_zero), _multiplied(line, True, are_zero)
     turn, add_up = _turned(element, lanes, wide), _added_up(line)
@@ -121,7 +116,7 @@ def _body(dtype: torch.dtype) -> Callable:
             is_worth = depth > 0 and width >= LEAST_WIDTH
             by_rows = is_worth and words[i + 6] == 1 and last - first >= LEAST_ROWS
             by_depth = is_worth and words[i + 6] != 1 and words[i + 5] == 1
-            skips = by_rows and is_finite(words, i)
+            skips = by_rows and is_finite(words, i, 0, depth)
             bias, adds = words[i + 9], words[i + 10]
             addend, addend_step = at(adds), words[i + 11]
             begin = start
@@ -130,7 +125,7 @@ def _body(dtype: torch.dtype) -> Callable:
                 # the first piece writes the result
                 looks = by_depth and begin > start and are_corners_zero(left, begin, end, words[i + 6], first, last)
                 if looks and are_zero(left, begin, end, words[i + 6], first, last):
-                    column = width if is_finite(words, i) else 0
+                    column = width if is_finite(words, i, begin, end) else 0
                 while column < width:
                     panel = right
                     if is_turned:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, TURNED, UNKNOWN, WORDS
+from pygfuse.codegen.product_list import ADDED_UP, IN_PARTS, TURNED, WORDS
 from pygfuse.cpu.products import product_list
 from pygfuse.cpu.products.depth_shares import shares_of
 from tests.cpu.products.test_product_list import drawn, words
@@ -96,8 +96,8 @@ def test_what_the_kernel_is_told():
     listed = of_weight(grad, x, out, True)
     dealt, sums = shares_of(listed, 4).lists(1000, 8)
     left = grad.data_ptr(), 1, 9
-    assert dealt == (IN_PARTS, 9, ROWS, 20, *left, x.data_ptr(), 20, 0, 0, 4, 1000, 20, UNKNOWN)
-    assert sums == (ADDED_UP, 9, 4, 20, 0, 20, 0, 1000, 180, 0, out.data_ptr(), 20, out.data_ptr(), 20, UNKNOWN)
+    assert dealt == (IN_PARTS, 9, ROWS, 20, *left, x.data_ptr(), 20, 0, 0, 4, 1000, 20)
+    assert sums == (ADDED_UP, 9, 4, 20, 0, 20, 0, 1000, 180, 0, out.data_ptr(), 20, out.data_ptr(), 20)
 
 
 def test_fewer_shares_than_parts(monkeypatch):

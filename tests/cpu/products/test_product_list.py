@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.product_list import TURNED, UNKNOWN, WORDS, Matrix, ProductList, product_words, sum_words
+from pygfuse.codegen.product_list import TURNED, WORDS, Matrix, ProductList, product_words, sum_words
 from pygfuse.cpu.products import product_list
 from pygfuse.cpu.products.product_list import DEPTH, multiply, multiply_listed
 
@@ -25,7 +25,7 @@ def words(
     own = (0, 0) if addend is None else (addend.data_ptr(), addend.stride(0))
     return (
         TURNED if is_turned else 0, left.shape[0], left.shape[1], right.shape[1], left.data_ptr(), *left.stride(),
-        right.data_ptr(), steps, 0 if bias is None else bias.data_ptr(), *own, out.data_ptr(), out.stride(0), UNKNOWN,
+        right.data_ptr(), steps, 0 if bias is None else bias.data_ptr(), *own, out.data_ptr(), out.stride(0),
     )  # fmt: skip
 
 
