@@ -107,6 +107,17 @@ class OfSources(Relative):
         return self.edge_mlp(torch.cat([x_j, edge_attr], dim=-1))
 
 
+class Filtering(OfSources):
+    """A filter by a network, of sources that are multiplied with the edge's own features before."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge_mlp = Sequential(Linear(2 * NODES, HIDDEN), SiLU(), Linear(HIDDEN, EDGES))
+
+    def message(self, x_i, x_j, edge_attr):
+        return self.edge_mlp(torch.cat([x_i, x_j], dim=-1)) * (x_j[:, :EDGES] * edge_attr)
+
+
 class Largest(OfSources):
     """A maximum of what a layer normalisation scales."""
 
@@ -160,6 +171,7 @@ LAYERS = {
     'differences and lengths': Relative,
     'edges alone': OfEdgesAlone,
     'sources and edges': OfSources,
+    'a product with factors': Filtering,
     'a maximum of scaled values': Largest,
     'batch normalisation': Batch,
     'maxima of batch normalisation': lambda: Batch('max'),

@@ -84,6 +84,13 @@ OF_DROPOUTS = (
         SECOND_ORDER,
     ),
     Mutation(
+        'one of two factors of a network is left out',
+        'compiler/networks/reading.py',
+        "return value('mul', value('mul', other, factor.args[0]), factor.args[1])",
+        "return value('mul', other, factor.args[0])",
+        'tests/compiler/test_edge_networks.py -k factors',
+    ),
+    Mutation(
         'a network drops in evaluation',
         'conv/_edge_mlp/network.py',
         'if module.training and probability > 0.0:',

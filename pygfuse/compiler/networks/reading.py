@@ -145,6 +145,9 @@ class _Reader:
             if features is not None and weight is None and factor.shape in (node.shape, (1,)):
                 self.stages.append(Factor(features=self._named('features', features)))
                 return other
+            if _is_of_factors(factor):
+                # one after another
+                return value('mul', value('mul', other, factor.args[0]), factor.args[1])
         raise Refused('a network that multiplies with something else than sources or features of edges')
 
     def _without_matrix(self, node: Node) -> Node:
@@ -205,6 +208,16 @@ def _features(node: Node) -> tuple[Node, Node | None] | None:
         (node,) = node.args
     is_row = len(node.shape) == 1 or (node.shape == () and width == 1)
     return (node, weight) if node.residency == EDGE and is_brought(node) and is_row else None
+
+
+def _is_of_factors(node: Node) -> bool:
+    """Whether a value is a product of what a network's values may be multiplied with."""
+    return node.op == 'mul' and all(isinstance(x, Node) and _is_factor(x) for x in node.args)
+
+
+def _is_factor(node: Node) -> bool:
+    _, weight = _features(node) or (None, node)
+    return node.residency == SOURCE or node.op == 'dropout_factor' or weight is None or _is_of_factors(node)
 
 
 def _are_one(outer: Node, inner: Node) -> bool:
