@@ -15,20 +15,20 @@ from pygfuse.program import splitmix
 TYPES = (torch.float32, torch.float64)
 
 
-def edge_marks(num_edges: int, dtype: torch.dtype, device: torch.device, shape: tuple[int, ...] = (1,)) -> Tensor:
+def edge_marks(num_edges: int, device: torch.device, dtype: torch.dtype, shape: tuple[int, ...] = (1,)) -> Tensor:
     """A number for each edge, by which draws tell it from others.
 
     Args:
         num_edges: Number of edges.
-        dtype: float32 or float64.
         device: Where the numbers are.
+        dtype: float32 or float64.
         shape: The shape of a row, of one number.
 
     Returns:
         ``[edges, *shape]``.
 
     Example:
-        >>> edge_marks(3, torch.float32, torch.device('cpu')).shape
+        >>> edge_marks(3, torch.device('cpu'), torch.float32).shape
         torch.Size([3, 1])
     """
     return splitmix.marks(num_edges, device).to(dtype).view(-1, *shape)

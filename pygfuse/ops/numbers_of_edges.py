@@ -14,11 +14,12 @@ from pygfuse.ops.within_torch.tags import OF_EDGES
 _EXACT = {torch.float32: 2**24, torch.float64: 2**53}
 
 
-def numbers_of_edges(edges: Edges, dtype: torch.dtype, shape: tuple[int, ...] = (1,)) -> Tensor:
+def numbers_of_edges(edges: Edges, device: torch.device, dtype: torch.dtype, shape: tuple[int, ...] = (1,)) -> Tensor:
     """The place of each edge in the list; where a type cannot tell so many apart, among the edges of its target.
 
     Args:
         edges: The edges.
+        device: Where the numbers are.
         dtype: float32 or float64.
         shape: The shape of a row, of one number.
 
@@ -26,15 +27,16 @@ def numbers_of_edges(edges: Edges, dtype: torch.dtype, shape: tuple[int, ...] = 
         ``[edges, *shape]``.
 
     Example:
-        >>> numbers_of_edges(Edges(torch.tensor([[0, 0, 1], [1, 2, 2]]), 2, 3), torch.float32)
+        >>> edges = Edges(torch.tensor([[0, 0, 1], [1, 2, 2]]), 2, 3)
+        >>> numbers_of_edges(edges, torch.device('cpu'), torch.float32)
         tensor([[0.],
                 [1.],
                 [2.]])
     """
     token, count = edges.token, edges.num_edges
     if count <= _EXACT[dtype]:
-        return torch.arange(count, dtype=dtype, device=token.device).view(-1, *shape)
-    like = torch.empty(0, dtype=dtype, device=token.device)
+        return torch.arange(count, dtype=dtype, device=device).view(-1, *shape)
+    like = torch.empty(0, dtype=dtype, device=device)
     if edges.walked is not None:
         return _in_rows(edges.walked.csr, like).view(-1, *shape)
     found = torch.ops.pygfuse.numbers_in_rows(

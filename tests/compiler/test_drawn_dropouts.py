@@ -14,7 +14,9 @@ from torch_geometric.nn import MLP, MessagePassing, MetaLayer
 from torch_geometric.utils import scatter, softmax
 
 import pygfuse
+from pygfuse.compiler.plan.called import device_of
 from pygfuse.memory import saved_bytes
+from pygfuse.ops import Edges
 from tests.support.drawn_dropouts import assert_same_numbers, recorded
 
 WIDTH, HEADS = 8, 2
@@ -359,3 +361,10 @@ def test_a_walk_under_autocast_drops_in_its_own_type():
 def test_several_reductions_read_what_was_dropped_once(kind, monkeypatch):
     own, fused = pair(kind, ['sum', 'mean', 'std'])
     assert_same_numbers(monkeypatch, own, fused, *inputs(20_000))
+
+
+def test_what_is_drawn_is_where_the_values_are():
+    """Of a sparse matrix a token on a CPU stands for the edges, wherever these are."""
+    edges = Edges(torch.zeros(2, 4, dtype=torch.int64), 3, 3)
+    assert device_of({'x': torch.empty(3, 2, device='meta')}, edges).type == 'meta'
+    assert device_of({}, edges).type == 'cpu'

@@ -90,7 +90,7 @@ def test_sums(csr, size, name):
 
 @SIZES
 def test_dropouts(csr, size):
-    marks, draws = edge_marks(EDGES, torch.float64, torch.device('cpu')), dropout_draws((WIDTH,), 0.3, *KIND)
+    marks, draws = edge_marks(EDGES, torch.device('cpu'), torch.float64), dropout_draws((WIDTH,), 0.3, *KIND)
 
     def run(module):
         found = []

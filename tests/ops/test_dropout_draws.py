@@ -22,7 +22,7 @@ def test_walks_draw_the_same_factors(num_edges, heads, channels, dtype):
     torch.manual_seed(0)
     width = heads * channels
     edge_index = torch.stack([torch.zeros(num_edges, dtype=torch.int64), torch.randperm(num_edges)])
-    marks, draws = edge_marks(num_edges, dtype, CPU), dropout_draws((1, width), 0.3, dtype, CPU)
+    marks, draws = edge_marks(num_edges, CPU, dtype), dropout_draws((1, width), 0.3, dtype, CPU)
     given = {'x': torch.ones(1, width, dtype=dtype), 'mark': marks.repeat(1, width)}
     given |= {'key': draws[0], 'probability': draws[1]}
     out = aggregate(DROPPING, Edges(edge_index, 1, num_edges), given, heads, channels, flat=True)
@@ -33,7 +33,7 @@ def test_walks_draw_the_same_factors(num_edges, heads, channels, dtype):
 def test_backward_draws_what_forward_drew():
     torch.manual_seed(0)
     edge_index, x = random_edges(50, 50, 2000), torch.randn(50, 8, dtype=torch.float64, requires_grad=True)
-    marks, draws = edge_marks(2000, x.dtype, CPU), dropout_draws((1, 8), 0.3, x.dtype, CPU)
+    marks, draws = edge_marks(2000, CPU, x.dtype), dropout_draws((1, 8), 0.3, x.dtype, CPU)
     given = {'x': x, 'mark': marks.repeat(1, 8), 'key': draws[0], 'probability': draws[1]}
     out = aggregate(DROPPING, Edges(edge_index, 50, 50), given, 1, 8, flat=True)
     (found,) = torch.autograd.grad(out.sum(), x)

@@ -40,7 +40,7 @@ def given(monkeypatch: Any, draws: Draws) -> Iterator[None]:
     def dropped(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0.0:
             return x
-        marks = edge_marks(len(x), x.dtype, x.device, (1,) * (x.dim() - 1))
+        marks = edge_marks(len(x), x.device, x.dtype, (1,) * (x.dim() - 1))
         return x * dropout_factor(marks, *draws[p].to(x.dtype))
 
     with monkeypatch.context() as patched:

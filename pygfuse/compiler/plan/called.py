@@ -129,20 +129,29 @@ def _along(
     return out.view(out.shape[0], *shape)
 
 
-def _number_of_rows(edges: Edges, counted: str, dtype: torch.dtype) -> Tensor:
+def device_of(given: Mapping[str, Tensor], edges: Edges) -> torch.device:
+    """Where the values of a call are; a token that stands for edges is on a CPU, wherever these are."""
+    for tensor in given.values():
+        return tensor.device
+    return edges.token.device
+
+
+def _number_of_rows(edges: Edges, device: torch.device, counted: str, dtype: torch.dtype) -> Tensor:
     count = {EDGE: edges.num_user_edges, TARGET: edges.num_targets, SOURCE: edges.num_sources}[counted]
-    return torch.full((), count, dtype=dtype, device=edges.token.device)
+    return torch.full((), count, dtype=dtype, device=device)
 
 
-def _filled(edges: Edges, shape: tuple[int, ...], number: float, dtype: torch.dtype, residency: str) -> Tensor:
+def _filled(
+    edges: Edges, device: torch.device, shape: tuple[int, ...], number: float, dtype: torch.dtype, residency: str
+) -> Tensor:
     """A row of one number for each target or source."""
     rows = edges.num_targets if residency == TARGET else edges.num_sources
-    return torch.full((rows, *shape), number, dtype=dtype, device=edges.token.device)
+    return torch.full((rows, *shape), number, dtype=dtype, device=device)
 
 
-def _degree(edges: Edges, given: Mapping[str, Tensor], dtype: Any, side: str) -> Tensor:
+def _degree(edges: Edges, device: torch.device, dtype: Any, side: str) -> Tensor:
     """The numbers of edges into targets, or out of sources."""
-    return degrees_of(edges, side, torch.empty(0, dtype=dtype, device=edges.token.device))
+    return degrees_of(edges, side, torch.empty(0, dtype=dtype, device=device))
 
 
 def _copied(results: Sequence[Tensor], places: Sequence[int]) -> tuple[Tensor, ...]:
@@ -151,6 +160,7 @@ def _copied(results: Sequence[Tensor], places: Sequence[int]) -> tuple[Tensor, .
 
 
 CALLED = {
+    'device_of': device_of,
     'Product': Product, 'walked': _walked, 'summed': _weighed, 'all_rows': _all_rows, 'multiplied': _multiplied,
     'with_edges_only': with_edges_only, 'gathered': _gathered, 'of_directions': _of_directions, 'parts': parts,
     'layer_of': layer_of, 'degree_of': _degree, 'filled': _filled, 'number_of_rows': _number_of_rows,

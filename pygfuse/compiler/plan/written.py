@@ -119,20 +119,21 @@ class _Lines:
             return self._names[id(node.attributes['of'])]
         if node.op == 'degree':
             side = node.attributes.get('side', TARGET)
-            return f'degree_of({self._edges_of_set(node)}, given, {self._kept(node.dtype)}, {side!r})'
+            return f'degree_of({self._edges_of_set(node)}, {self._device()}, {self._kept(node.dtype)}, {side!r})'
         if node.op == 'numbers_of_edges':
-            return f'numbers_of_edges({self._edges_of(node)[0]}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
+            said = ', '.join([self._device(), *map(self._kept, (node.dtype, node.shape))])
+            return f'numbers_of_edges({self._edges_of(node)[0]}, {said})'
         if node.op == 'edge_marks':
-            edges, dtype, shape = self._edges_of(node)[0], self._kept(node.dtype), self._kept(node.shape)
-            return f'edge_marks({edges}.num_edges, {dtype}, {edges}.token.device, {shape})'
+            said = ', '.join([self._device(), *map(self._kept, (node.dtype, node.shape))])
+            return f'edge_marks({self._edges_of(node)[0]}.num_edges, {said})'
         if node.op == 'dropout_draws':
             said = ', '.join(map(self._kept, (node.shape[1:], node.attributes['p'], node.dtype)))
-            return f'dropout_draws({said}, edges.token.device)'
+            return f'dropout_draws({said}, {self._device()})'
         if node.op == 'number_of_rows':
-            return f'number_of_rows(edges, {node.attributes["counted"]!r}, {self._kept(node.dtype)})'
+            return f'number_of_rows(edges, {self._device()}, {node.attributes["counted"]!r}, {self._kept(node.dtype)})'
         if node.op == 'filled':
             said = ', '.join(map(self._kept, (node.shape, node.attributes['number'], node.dtype)))
-            return f'filled(edges, {said}, {node.residency!r})'
+            return f'filled(edges, {self._device()}, {said}, {node.residency!r})'
         if node.op == 'layer':
             layer, template = node.attributes['module'], self._kept(node.attributes['template'])
             return f'layer_of({self._module(layer)}, {template}, given, {self._argument(node.args)})'
@@ -149,6 +150,13 @@ class _Lines:
         arguments = ', '.join(map(self._argument, node.args))
         attributes = f', **{self._kept(dict(node.attributes))}' if node.attributes else ''
         return f'{self._kept(OPERATIONS[node.op].run)}({arguments}{attributes})'
+
+    def _device(self) -> str:
+        """Where values that no tensor gives are made."""
+        line = 'device = device_of(given, edges)'
+        if line not in self._lines:
+            self._lines.append(line)
+        return 'device'
 
     def _part(self, node: Node) -> str:
         """One of several parts of the rows of a value, which are taken at once."""

@@ -28,5 +28,5 @@ class DropsOfEdges:
             p: The probability of dropping one.
         """
         if self._marks is None:
-            self._marks = edge_marks(self._num_edges, self._dtype, self._device)
+            self._marks = edge_marks(self._num_edges, self._device, self._dtype)
         return Drop(self._marks, dropout_draws((width,), p, self._dtype, self._device))
