@@ -9,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import PairTensor
 
+from pygfuse._lib.hooks import LINEAR
 from pygfuse.conv._edge_mlp.along_few_edges import few_edge_network_of
 from pygfuse.conv._edge_mlp.network import (
     Linear,
@@ -17,6 +18,7 @@ from pygfuse.conv._edge_mlp.network import (
     Stage,
     UnsupportedNetwork,
     check_widths,
+    is_dropping,
     kind_of_stages,
     stages_of,
     tensors_of_stages,
@@ -26,7 +28,7 @@ from pygfuse.conv._layer import fallback
 from pygfuse.conv._layer.checks import Inputs
 from pygfuse.conv._layer.copies import EachCopy
 from pygfuse.conv._layer.spec import EXTREMES, Spec
-from pygfuse.mapping.few_edges import MOST_PASSES, fewest_of
+from pygfuse.mapping.few_edges import MOST_PASSES, fewest_of, fewest_of_dropping
 from pygfuse.ops import Edges
 from pygfuse.ops.edge_mlp import why_no_edge_chunks, why_no_places
 from pygfuse.ops.few_edges.networks import network_along
@@ -91,12 +93,17 @@ class EdgeConv(EachCopy, torch_geometric.nn.EdgeConv):
 
     def are_so_few(self, adjacency: Any) -> bool:
         # a normalisation over all edges is many operators on its statistics
-        most = fewest_of(is_normalised=True, num_normalised=MOST_PASSES)
+        most = max(fewest_of(is_normalised=True, num_normalised=MOST_PASSES), fewest_of_dropping(1))
         if not fallback.are_fewer(adjacency, most) or not isinstance(self.nn, torch.nn.Module):
             return False
-        norms = [module for module in self.nn.modules() if isinstance(module, torch.nn.BatchNorm1d)]
-        fewest = fewest_of(is_normalised=True, num_normalised=sum(module.training for module in norms))
-        return bool(norms) and fallback.are_fewer(adjacency, fewest)
+        modules = [*self.nn.modules()]
+        norms = [module for module in modules if isinstance(module, torch.nn.BatchNorm1d)]
+        fewest = fewest_of(is_normalised=True, num_normalised=sum(module.training for module in norms)) if norms else 0
+        if any(map(is_dropping, modules)):
+            # one node of autograd holds all of a network that drops nothing
+            width = next((module.weight.shape[0] for module in modules if type(module) in LINEAR), 1)
+            fewest = max(fewest, fewest_of_dropping(width))
+        return fallback.are_fewer(adjacency, fewest)
 
     def tensors_of_layer(self, prepared: list[Stage]) -> dict[str, Tensor]:
         return tensors_of_stages(prepared)

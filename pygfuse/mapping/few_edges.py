@@ -34,6 +34,8 @@ MOST_OF_SUMS = 2**16
 MOST_OF_NETWORKS = 2**16
 # the same, where what is normalised over edges, or what several reductions read, is in memory
 MOST_OF_NETWORKS_KEPT = 2**18
+# numbers in rows of edges: up to so many, PyG's operators take less than a layer's network that drops some of them
+MOST_OF_DROPPING = 2**14
 # numbers in all matrices of edges: up to so many, PyG's product with these takes less than products added up first
 MOST_OF_MATRICES = 2**18
 # the same of narrow matrices, and edges of however few numbers their matrices are
@@ -263,6 +265,19 @@ def fewest_of_networks(width: int, is_kept: bool = False) -> int:
         (2049, 8193)
     """
     return (MOST_OF_NETWORKS_KEPT if is_kept else MOST_OF_NETWORKS) // max(width, 1) + 1
+
+
+def fewest_of_dropping(width: int) -> int:
+    """From how many edges on PyG's operators take more than a layer's network that drops values.
+
+    Args:
+        width: Numbers of an edge behind the first linear map.
+
+    Example:
+        >>> fewest_of_dropping(64), fewest_of_dropping(16)
+        (257, 1025)
+    """
+    return MOST_OF_DROPPING // max(width, 1) + 1
 
 
 def fewest_of_towers(width: int, has_edge_features: bool) -> int:

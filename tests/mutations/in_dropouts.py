@@ -91,6 +91,13 @@ OF_DROPOUTS = (
         'tests/compiler/test_edge_networks.py -k factors',
     ),
     Mutation(
+        "few edges of a network that drops are kernels'",
+        'conv/edge_conv.py',
+        'if any(map(is_dropping, modules)):',
+        'if False:',
+        f'{LAYERS} -k few_edges',
+    ),
+    Mutation(
         'a network drops in evaluation',
         'conv/_edge_mlp/network.py',
         'if module.training and probability > 0.0:',

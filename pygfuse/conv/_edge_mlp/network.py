@@ -205,6 +205,20 @@ def _activation(act: object, name: str) -> Iterator[Stage]:
         raise UnsupportedNetwork(f'{name} is {getattr(act, "__name__", act)!r}') from None
 
 
+def is_dropping(module: torch.nn.Module) -> bool:
+    """Whether a module drops values by itself, where it stands in a network.
+
+    Example:
+        >>> is_dropping(torch.nn.Dropout(0.5)), is_dropping(torch.nn.Dropout(0.5).eval())
+        (True, False)
+    """
+    if not module.training:
+        return False
+    if type(module) is torch_geometric.nn.MLP:
+        return max(module.dropout) > 0.0
+    return type(module) is torch.nn.Dropout and module.p > 0.0
+
+
 def _dropout(probability: float, module: torch.nn.Module) -> Iterator[Dropout]:
     if module.training and probability > 0.0:
         yield Dropout(float(probability))

@@ -170,9 +170,6 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if compiles and self.are_few_compiled(edge_index):
             self.runs_fused(SO_FEW_EDGES)
             return self._by_pyg(x, edge_index, given)
-        if self.spec.saves_rows and not compiles and are_callers_writing():
-            given = {**kept_from_callers({**given, 'x': x})}
-            x = given.pop('x')
         adjacency = edge_index
         if given.get('size') is not None:
             given = self.without_size(x, given)
@@ -181,6 +178,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         if note is not None and note.reason is SO_FEW_EDGES and self.are_so_few(edge_index):
             # PyG's path is right for every call: nothing else has to be looked at
             return self._by_pyg(x, adjacency, given)
+        if self.spec.saves_rows and not compiles and are_callers_writing():
+            given = {**kept_from_callers({**given, 'x': x})}
+            x = given.pop('x')
         prepared = self.prepare()
         known = None if note is None else note.known
         is_known = known is not None and self._is_of_kind(known.kind, x, edge_index, given, prepared)

@@ -125,3 +125,14 @@ def test_a_model_is_fused():
     model(x, edge_index).sum().backward()
     conv(x, edge_index).sum().backward()
     assert conv.note.reason is None
+
+
+def test_along_few_edges_pyg_s_operators_take_less(monkeypatch):
+    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_OF_DROPPING', HIDDEN * 1000)
+    conv, x, few = EdgeConv(NETWORKS['two']()), features(NODES, FEATURES, dtype=torch.float32), edges_of(900)
+    for edge_index, is_fused in ((few, False), (few, False), (edges_of(1100), True), (edges_of(1100), True)):
+        conv(x, edge_index)
+        assert (conv.note.reason is None) is is_fused
+    conv = EdgeConv(NETWORKS['two']()).eval()
+    conv(x, few)
+    assert conv.note.reason is None
