@@ -162,6 +162,19 @@ def test_rows_that_are_zero(zeros, others, dtype, in_parts_or_not):
         torch.testing.assert_close(out, expected, atol=tolerance, rtol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize('width', [8, 40, 90])
+@pytest.mark.parametrize('depth', [10, 70, 300])
+def test_rows_that_are_zero_times_a_transpose(depth, width):
+    """What is not finite stands in the last row and column of a factor that is read as it lies, or the other way."""
+    left = torch.zeros(100, depth)
+    for factor, lies in ((left, False), (left, True), (torch.zeros(depth, 100).t(), True)):
+        right = drawn(width, depth).float().t() if lies else drawn(depth, width).float()
+        right[-1, -1] = float('nan')
+        out = torch.empty(100, width)
+        multiply(torch.float32, words(factor, right, out), 0)
+        torch.testing.assert_close(out, factor @ right, equal_nan=True)
+
+
 @pytest.mark.parametrize('rows', [5, 400])
 def test_no_depth(rows):
     """A bias that is added alone: there is no left factor, and no memory at its address."""
