@@ -86,8 +86,8 @@ OF_DROPOUTS = (
     Mutation(
         'one of two factors of a network is left out',
         'compiler/networks/reading.py',
-        "return value('mul', value('mul', other, factor.args[0]), factor.args[1])",
-        "return value('mul', other, factor.args[0])",
+        'return None if None in parts else [*parts[0], *parts[1]]',
+        'return None if None in parts else parts[0]',
         'tests/compiler/test_edge_networks.py -k factors',
     ),
     Mutation(

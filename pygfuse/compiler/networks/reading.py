@@ -132,23 +132,23 @@ class _Reader:
         if not isinstance(first, Node) or not isinstance(second, Node):
             raise Refused('a network that multiplies with a number')
         for factor, other in ((first, second), (second, first)):
-            if other.shape != node.shape:
-                continue
-            if factor.op == 'dropout_factor':
-                marks, draws = factor.args
-                self.stages.append(Dropped(self._named('features', marks), self._named('draws', draws)))
+            factors = _factors_of(factor, node.shape) if other.shape == node.shape else None
+            if factors is not None:
+                for one in factors:
+                    self._multiply(one)
                 return other
-            if factor.residency == SOURCE and factor.shape == node.shape:
-                self.stages.append(Factor(source=self._named('factor', factor)))
-                return other
-            features, weight = _features(factor) or (None, None)
-            if features is not None and weight is None and factor.shape in (node.shape, (1,)):
-                self.stages.append(Factor(features=self._named('features', features)))
-                return other
-            if _is_of_factors(factor):
-                # one after another
-                return value('mul', value('mul', other, factor.args[0]), factor.args[1])
         raise Refused('a network that multiplies with something else than sources or features of edges')
+
+    def _multiply(self, factor: Node) -> None:
+        """Adds the stage of one factor."""
+        if factor.op == 'dropout_factor':
+            marks, draws = factor.args
+            self.stages.append(Dropped(self._named('features', marks), self._named('draws', draws)))
+        elif factor.residency == SOURCE:
+            self.stages.append(Factor(source=self._named('factor', factor)))
+        else:
+            features, _ = _features(factor)
+            self.stages.append(Factor(features=self._named('features', features)))
 
     def _without_matrix(self, node: Node) -> Node:
         """The numbers of which a matrix of each edge's own is made, by which its source is multiplied in a stage."""
@@ -210,14 +210,17 @@ def _features(node: Node) -> tuple[Node, Node | None] | None:
     return (node, weight) if node.residency == EDGE and is_brought(node) and is_row else None
 
 
-def _is_of_factors(node: Node) -> bool:
-    """Whether a value is a product of what a network's values may be multiplied with."""
-    return node.op == 'mul' and all(isinstance(x, Node) and _is_factor(x) for x in node.args)
-
-
-def _is_factor(node: Node) -> bool:
-    _, weight = _features(node) or (None, node)
-    return node.residency == SOURCE or node.op == 'dropout_factor' or weight is None or _is_of_factors(node)
+def _factors_of(node: Node, shape: tuple[int, ...]) -> list[Node] | None:
+    """What a value is a product of, where a network's values of a shape may be multiplied with each; None elsewhere."""
+    if node.op == 'dropout_factor' or (node.residency == SOURCE and node.shape == shape):
+        return [node]
+    features = _features(node)
+    if features is not None:
+        return [node] if features[1] is None and node.shape in (shape, (1,)) else None
+    if node.op != 'mul' or not all(isinstance(x, Node) for x in node.args):
+        return None
+    parts = [_factors_of(x, shape) for x in node.args]
+    return None if None in parts else [*parts[0], *parts[1]]
 
 
 def _are_one(outer: Node, inner: Node) -> bool:
