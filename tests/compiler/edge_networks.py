@@ -118,6 +118,14 @@ class Filtering(OfSources):
         return self.edge_mlp(torch.cat([x_i, x_j], dim=-1)) * (x_j[:, :EDGES] * edge_attr)
 
 
+class FilteringTwice(Filtering):
+    """Products of products, on either side."""
+
+    def message(self, x_i, x_j, edge_attr):
+        x = x_j[:, :EDGES]
+        return ((x * edge_attr) * (edge_attr * x)) * (super().message(x_i, x_j, edge_attr) * (x * (edge_attr * x)))
+
+
 class Largest(OfSources):
     """A maximum of what a layer normalisation scales."""
 
@@ -172,6 +180,7 @@ LAYERS = {
     'edges alone': OfEdgesAlone,
     'sources and edges': OfSources,
     'a product with factors': Filtering,
+    'products with factors of factors': FilteringTwice,
     'a maximum of scaled values': Largest,
     'batch normalisation': Batch,
     'maxima of batch normalisation': lambda: Batch('max'),

@@ -8,6 +8,9 @@ from torch.nn import Identity, LayerNorm, Linear, Module, ReLU, Sequential
 from torch_geometric.utils import scatter
 
 import pygfuse
+from pygfuse.compiler.ir.values import leaf, value
+from pygfuse.compiler.networks.reading import network_of
+from pygfuse.compiler.refusal import Refused
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.compiler.edge_networks import (
     EDGES,
@@ -229,3 +232,11 @@ def test_networks_of_narrow_rows_are_networks(norm):
     fused, edge_index = pygfuse.compile(copy.deepcopy(module)), random_edges(12, 12, 50)
     torch.testing.assert_close(fused(x, edge_index), module(x, edge_index))
     assert networks(fused)
+
+
+def test_products_of_factors_alone_are_read_to_their_end():
+    features = [leaf(f'e{i}', 'edge', (4,), torch.float32) for i in range(8)]
+    products = [value('mul', *features[i : i + 2]) for i in (0, 2, 4, 6)]
+    message = value('mul', value('mul', *products[:2]), value('mul', *products[2:]))
+    with pytest.raises(Refused, match='without linear maps'):
+        network_of(message, value('reduce', message, reduce='sum'))

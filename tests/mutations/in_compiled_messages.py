@@ -270,8 +270,8 @@ OF_COMPILED_MESSAGES = (
     Mutation(
         'a factor of the other end',
         'compiler/networks/reading.py',
-        'if factor.residency == SOURCE and factor.shape == node.shape:',
-        'if factor.residency != EDGE and factor.shape == node.shape:',
+        '(node.residency == SOURCE and node.shape == shape)',
+        '(node.residency != EDGE and node.shape == shape)',
         f'{KEPT} -k factors_of_targets',
     ),
     Mutation(
