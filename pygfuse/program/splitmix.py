@@ -18,28 +18,36 @@ MARK_SHIFT = 16
 DIGITS = 24
 _WORD = 0xFFFFFFFF
 # the bits of 1.0: from there on all floats are normal numbers that differ
-_FIRST_MARK = 0x3F800000
+_FIRST_MARK, MOST_MARKS = 0x3F800000, 2**30
 _FIRST_KEY, _KEYS = 0x20000000, 0x40000000
 
 
 def marks(count: int, device: torch.device) -> Tensor:
-    """The marks of so many edges: float32 numbers that differ, ``[count]``.
+    """The marks of so many edges: float32 numbers, ``[count]``, of which the first 2**30 differ.
 
     Example:
         >>> marks(3, torch.device('cpu')).unique().numel()
         3
     """
+    if count > MOST_MARKS:
+        # behind the largest float are none that are numbers
+        return marks(MOST_MARKS, device).repeat(-(-count // MOST_MARKS))[:count]
     return torch.arange(_FIRST_MARK, _FIRST_MARK + count, dtype=torch.int32, device=device).view(torch.float32)
 
 
 def keys(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """New keys, float32, as torch's generator of the device gives them."""
+    """New keys of a shape, float32, as torch's generator of the device gives them.
+
+    Example:
+        >>> keys((8,), torch.device('cpu')).unique().numel()
+        8
+    """
     bits = torch.randint(_FIRST_KEY, _FIRST_KEY + _KEYS, shape, dtype=torch.int32, device=device)
     return bits.view(torch.float32)
 
 
 def drawn(mark: Tensor, key: Tensor) -> Tensor:
-    """A number from 0 to 1 for a mark and a key, in float32.
+    """A number from 0 to 1 for each mark and key, float32, of the shape in which both are broadcast.
 
     Example:
         >>> numbers = drawn(marks(1000, torch.device('cpu')).unsqueeze(1), keys((8,), torch.device('cpu')))

@@ -56,6 +56,12 @@ def _marks_from(first: int, count: int) -> torch.Tensor:
     return torch.arange(begin + first, begin + first + count, dtype=torch.int32).view(torch.float32)
 
 
+def test_marks_of_more_edges_are_those_of_others(monkeypatch):
+    monkeypatch.setattr('pygfuse.program.splitmix.MOST_MARKS', 100)
+    found = marks(250, CPU)
+    assert torch.equal(found, marks(100, CPU)[torch.arange(250) % 100])
+
+
 def test_keys_are_normal_numbers():
     found = keys((100_000,), CPU)
     assert bool(found.isfinite().all())

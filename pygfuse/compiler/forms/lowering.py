@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pygfuse.compiler.ir import positions
-from pygfuse.compiler.ir.operations import OPERATIONS
-from pygfuse.compiler.ir.positions import Places
+from pygfuse.compiler.ir.positions import Places, unviewed
 from pygfuse.compiler.ir.values import EDGE, SHARED, SOURCE, TARGET, Node, computed_on_edges, nodes_in
 from pygfuse.compiler.passes.subexpressions import shared
 from pygfuse.compiler.programs.emission import Factors, Function, Operands, contains, is_leaf
@@ -272,14 +271,8 @@ def softmaxes_in(message: Node) -> list[Node]:
 
 def _without_dropout(node: Node) -> tuple[Node, float]:
     """What dropout, if it is that, is taken of, and its probability; views are looked through."""
-    while node.op in OPERATIONS and OPERATIONS[node.op].selects and node.width == node.args[0].width:
-        node = node.args[0]
-    if node.op != 'dropout':
-        return node, 0.0
-    inner = node.args[0]
-    while inner.op in OPERATIONS and OPERATIONS[inner.op].selects and inner.width == inner.args[0].width:
-        inner = inner.args[0]
-    return inner, node.attributes['p']
+    node = unviewed(node)
+    return (unviewed(node.args[0]), node.attributes['p']) if node.op == 'dropout' else (node, 0.0)
 
 
 def _program(operands: Operands, message: str, score: str | None, softmax: bool) -> EdgeProgram:

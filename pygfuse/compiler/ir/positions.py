@@ -34,6 +34,20 @@ def through(inner: Places, outer: Places) -> Places:
     return tuple(inner[i] if i >= 0 else -1 for i in outer)
 
 
+def unviewed(node: Node) -> Node:
+    """What a value is another view of, all of its numbers in any order; itself, if it is none.
+
+    Example:
+        >>> from pygfuse.compiler.ir.values import leaf, value
+        >>> x = leaf('x_j', 'source', (4,), torch.float32)
+        >>> unviewed(value('reshape', x, shape=(2, 2))) is x
+        True
+    """
+    while node.op in OPERATIONS and OPERATIONS[node.op].selects and node.width == node.args[0].width:
+        node = node.args[0]
+    return node
+
+
 def of_view(node: Node) -> Places:
     """For each number of a view, its place in what is viewed."""
     (viewed,) = node.args

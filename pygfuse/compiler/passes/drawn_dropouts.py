@@ -6,7 +6,7 @@ Features of edges that a linear map takes are dropped in memory, as they are the
 
 from __future__ import annotations
 
-from pygfuse.compiler.ir.operations import OPERATIONS
+from pygfuse.compiler.ir.positions import unviewed
 from pygfuse.compiler.ir.values import EDGE, SHARED, Node, is_seen, kept, rewritten, set_of_edges, value
 from pygfuse.ops.dropout_draws import TYPES
 
@@ -28,7 +28,7 @@ def _rule(node: Node) -> Node | None:
     if node.op == 'linear' and _is_of_features(node.args[0]):
         dropped, *others = node.args
         return value('linear', kept(dropped), *others)
-    if node.op != 'dropout' or node.dtype not in TYPES or is_of_softmax(node):
+    if node.op != 'dropout' or node.dtype not in TYPES or unviewed(node.args[0]).op == 'softmax':
         return None
     (x,), number = node.args, set_of_edges(node)
     edges = {'edges': number} if number else {}
@@ -43,11 +43,3 @@ def _is_of_features(node: Node) -> bool:
         return False
     x, factor = node.args
     return factor.op == 'dropout_factor' and x.residency == EDGE and is_seen(x)
-
-
-def is_of_softmax(dropout: Node) -> bool:
-    """Whether a dropout is of softmax weights, seen another way perhaps."""
-    (node,) = dropout.args
-    while node.op in OPERATIONS and OPERATIONS[node.op].selects and node.width == node.args[0].width:
-        (node,) = node.args
-    return node.op == 'softmax'

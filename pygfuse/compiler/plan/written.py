@@ -120,12 +120,9 @@ class _Lines:
         if node.op == 'degree':
             side = node.attributes.get('side', TARGET)
             return f'degree_of({self._edges_of_set(node)}, {self._device()}, {self._kept(node.dtype)}, {side!r})'
-        if node.op == 'numbers_of_edges':
-            said = ', '.join([self._device(), *map(self._kept, (node.dtype, node.shape))])
-            return f'numbers_of_edges({self._edges_of(node)[0]}, {said})'
-        if node.op == 'edge_marks':
-            said = ', '.join([self._device(), *map(self._kept, (node.dtype, node.shape))])
-            return f'edge_marks({self._edges_of(node)[0]}.num_edges, {said})'
+        if node.op in ('numbers_of_edges', 'edge_marks'):
+            edges = self._edges_of(node)[0] + ('.num_edges' if node.op == 'edge_marks' else '')
+            return f'{node.op}({edges}, {self._device()}, {self._kept(node.dtype)}, {self._kept(node.shape)})'
         if node.op == 'dropout_draws':
             said = ', '.join(map(self._kept, (node.shape[1:], node.attributes['p'], node.dtype)))
             return f'dropout_draws({said}, {self._device()})'

@@ -158,6 +158,7 @@ class Function:
         return condition(chosen.op, x, y, written(then), written(otherwise)).name
 
     def _drawn(self, factor: Node, places: Places, stop: Callable) -> str:
+        """Writes a dropout's factors at `places`, from an edge's mark and the keys and probabilities there."""
         marks, draws = factor.args
         mark = self.write(marks, positions.through(positions.of_broadcast(marks.shape, factor.shape), places), stop)
         key, probability = (
