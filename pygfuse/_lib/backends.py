@@ -134,6 +134,11 @@ def product_list_of(device: torch.device) -> ModuleType | None:
     return _module('cpu', 'products.product_list') if device in _CPU else None
 
 
+def launches_of(device: torch.device) -> ModuleType | None:
+    """The module that runs launches one after another on this device: it has ``InTurn``. None: there is none."""
+    return _module('cpu', 'compilation.in_turn') if device in _CPU else None
+
+
 def sparse_products_of(device: torch.device) -> ModuleType | None:
     """The module that multiplies sparse matrices by dense ones on this device: it has ``product``. None: torch does."""
     return _module('cpu', 'products.sparse_products') if device in _CPU else None

@@ -64,7 +64,7 @@ class Packed:
         self.words = tuple(packer((self.kinds,))(0, arguments)[len(PARTS.head) :])
 
 
-def _bits(number: float) -> int:
+def bits_of(number: float) -> int:
     """The bits of a float64 as an int64."""
     return struct.unpack('q', struct.pack('d', number))[0]
 
@@ -143,7 +143,7 @@ def packer(
         True
     """
     names = [f'argument_{i}' for i in range(len(kinds))]
-    tests, words, scope = [], [], {'array': array.array, 'bits': _bits, 'int': int, 'Packed': Packed}
+    tests, words, scope = [], [], {'array': array.array, 'bits': bits_of, 'int': int, 'Packed': Packed}
     for i, (kind, name) in enumerate(zip(kinds, names, strict=True)):
         if i in packed:
             scope[f'kinds_{i}'] = kind
@@ -195,25 +195,43 @@ def written_packer(
         >>> written_packer(2, (7, (size, None)), {'size': size}, ('other', 'size'))(1, 3)
         array('q', [0, 2, 7, 3])
     """
-    names, kept = {id(value): name for name, value in named.items()}, []
-
-    def words(value: Any) -> str:
-        if isinstance(value, tuple):
-            return ''.join(map(words, value))
-        name = names.get(id(value))
-        if isinstance(value, torch.Tensor) and name is None:
-            kept.append(value)
-            return f'{value.data_ptr()}, {value.numel()}, '
-        if isinstance(value, torch.Tensor):
-            return form.tensor.format(name)
-        if value is None:
-            return ''
-        if isinstance(value, float):
-            return f'bits({name}), ' if name else f'{_bits(value)}, '
-        return f'{name or int(value)}, '
-
-    head = ''.join(f'{word}, '.replace('parts', str(parts)) for word in form.head)
-    text = f'def pack({", ".join(order)}):\n    return array("q", ({head}{words(arguments)}))\n'
-    scope = {'array': array.array, 'bits': _bits, 'kept': kept}
+    kept: list[torch.Tensor] = []
+    words = ', '.join(written_words(parts, arguments, named, kept, form))
+    text = f'def pack({", ".join(order)}):\n    return array("q", ({words}, ))\n'
+    scope = {'array': array.array, 'bits': bits_of, 'kept': kept}
     exec(text, scope)
     return scope['pack']
+
+
+def written_words(
+    parts: int, arguments: tuple, named: Mapping[str, object], kept: list[torch.Tensor], form: Form = PARTS
+) -> list[str]:
+    """The words of such a block, as expressions of the names; ``bits`` in them stands for `bits_of`.
+
+    Args:
+        parts, arguments, named, form: As of `written_packer`.
+        kept: To which tensors are added that are in the block as they are.
+
+    Example:
+        >>> size = 12345
+        >>> written_words(2, (7, (size, None)), {'size': size}, [])
+        ['0', '2', '7', 'size']
+    """
+    names = {id(value): name for name, value in named.items()}
+
+    def words(value: Any) -> Iterator[str]:
+        name = names.get(id(value))
+        if isinstance(value, tuple):
+            for item in value:
+                yield from words(item)
+        elif isinstance(value, torch.Tensor) and name is None:
+            kept.append(value)
+            yield from (str(value.data_ptr()), str(value.numel()))
+        elif isinstance(value, torch.Tensor):
+            yield from form.tensor.format(name).removesuffix(', ').split(', ')
+        elif isinstance(value, float):
+            yield f'bits({name})' if name else str(bits_of(value))
+        elif value is not None:
+            yield name or str(int(value))
+
+    return [*[word.replace('parts', str(parts)) for word in form.head], *words(arguments)]

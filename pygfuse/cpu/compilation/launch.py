@@ -17,10 +17,11 @@ class Launch:
         pack: See `packer`.
 
     Attributes:
+        address: Of the compiled function.
         alone: ``alone(address)``: runs the parts of a block at this address on the thread that calls.
     """
 
-    __slots__ = ('_code', 'alone', 'pack')
+    __slots__ = ('_code', 'address', 'alone', 'pack')
 
     @staticmethod
     def of(code: tuple[int, object], arguments: tuple, tested: bool = True) -> Launch:
@@ -30,11 +31,12 @@ class Launch:
 
     def __init__(self, code: tuple[int, object], pack: Callable[..., array.array | None]) -> None:
         self._code, self.pack = code, pack
-        self.alone = team.function_at(code[0])
+        self.address = code[0]
+        self.alone = team.function_at(self.address)
 
     def run(self, block: array.array, threads: int) -> None:
         """Runs the parts of a block that `pack` made on so many threads, and waits for all."""
         if threads <= 1:
             self.alone(block.buffer_info()[0])
         else:
-            team.run(self._code[0], block.buffer_info()[0], threads)
+            team.run(self.address, block.buffer_info()[0], threads)

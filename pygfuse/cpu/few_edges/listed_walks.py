@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import array
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor
 from pygfuse._lib.panels import pack
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Draws
-from pygfuse.codegen.packing import written_packer
+from pygfuse.codegen.launch_lines import Entry, LaunchLines
+from pygfuse.codegen.packing import bits_of, written_words
 from pygfuse.cpu import kernels, row_tiling
+from pygfuse.cpu.compilation.in_turn import InTurn, OnThreads
 from pygfuse.cpu.compilation.launch import Launch
 from pygfuse.cpu.edges.walked_edges import nothing
 from pygfuse.cpu.few_edges.listed_arguments import Given
@@ -33,8 +35,8 @@ from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
 class Walks:
     """The walks of calls of one program with the same operands, over rows of one width and type.
 
-    What a launch takes is packed by lines that are written out once (`pygfuse.codegen.packing.written_packer`): of few
-    edges, gathering it takes longer than the walk.
+    They are lines that are written out once (`pygfuse.codegen.launch_lines`), into which others are written: of few
+    edges, gathering what a launch takes lasts longer than the walk.
 
     Args:
         bound: The program.
@@ -62,9 +64,8 @@ class Walks:
         # a score is one for all of a head, so that a share would compute it again
         self._shares = row_tiling.shares(dtype, channels, limit) if heads == 1 and bound.score is None else None
         self._places = {name: place for place, name in enumerate(names)}
-        # by whether weights of edges are dropped, and whether two threads share the row
-        self._forward: dict[tuple[bool, bool], tuple[Launch, Callable]] = {}
-        self._backward: dict[tuple, _Backward] = {}
+        self._forward: dict[tuple, Callable] = {}
+        self._backward: dict[tuple, tuple[Callable, tuple[str, ...]]] = {}
 
     def forward(
         self, listed: Listed, tensors: Sequence[Tensor], numbers: Iterable[float], draws: Draws = NO_DRAWS
@@ -80,25 +81,14 @@ class Walks:
         Raises:
             IndexError: If an edge names a node that is not there. Nothing has been read by it.
         """
-        like, (heads, width), statistics = tensors[0], self._row, None
-        edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
-        out = like.new_empty(num_targets, width)
-        if self._bound.softmax:
-            statistics = like.new_empty(num_targets, 2, heads)
-        elif self._reduce in ('max', 'min'):
-            statistics = torch.empty_like(out)
-        is_shared = self._is_shared(edge_index)
+        is_shared = self.are_shared(listed.edge_index.shape[1])
         key = draws.seed is None, is_shared
-        launch, packed = self._forward.get(key) or self._forward.setdefault(
-            key, self._prepared_forward(draws, is_shared)
-        )
-        loops = -1 if num_loops is None else num_loops
-        block = packed(
-            *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0], out, statistics),
-            *(*draws, *numbers, *tensors),
-        )
-        launch.run(block, _threads_for(is_shared))
-        _check(walked)
+        run = self._forward.get(key)
+        if run is None:
+            lines = LaunchLines(InTurn)
+            self.write_forward(lines, is_shared, draws)
+            run = self._forward[key] = self._function(lines, (), '(out, statistics, num_walked)')
+        out, statistics, listed.walked[0] = run(*_ends_of(listed), *draws, *numbers, *tensors)
         return out, statistics
 
     def backward(
@@ -125,88 +115,93 @@ class Walks:
         Raises:
             IndexError: As of `forward`.
         """
-        # no edge attains NaN, and what is divided by 0 there goes nowhere
-        of_messages = grad / statistics if self._reduce in ('max', 'min') else grad
-        out = grad if out is None else out
         there = tuple([tensor is not None for tensor in tensors])
-        is_shared = self._is_shared(listed.edge_index)
-        key = needed, features, draws.seed is None, there, is_shared
+        is_shared = self.are_shared(listed.edge_index.shape[1])
+        key = needed, features, draws.seed is None, there, out is None, is_shared
         prepared = self._backward.get(key)
         if prepared is None:
-            prepared = self._backward[key] = self._prepared_backward(needed, features, draws, there, is_shared)
-        edge_index, target_row, num_sources, num_targets, num_loops, walked = listed
-        num_ids = listed.num_edge_ids
-        sizes = {SOURCE: num_sources, TARGET: num_targets, EDGE: num_ids}
-        found = {name: grad.new_zeros(sizes[side], width) for name, side, width in prepared.added}
-        room = self._room_for_more(prepared, found, listed, tensors, grad) if prepared.has_more else _NO_ROOM
-        loops = -1 if num_loops is None else num_loops
-        block = prepared.packed(
-            *(edge_index, target_row, num_targets, num_sources, loops, walked.buffer_info()[0]),
-            *(of_messages, grad, out, statistics, *draws, *numbers, *tensors),
-            *(*found.values(), *room.weights, *room.features, *room.panels, *room.scalars),
-        )
-        prepared.launch.run(block, _threads_for(is_shared))
-        if prepared.has_more:
-            _add_more(prepared, found, room)
-        _check(walked)
-        return found
+            lines = LaunchLines(InTurn)
+            found = self.write_backward(lines, needed, features, there, out is not None, is_shared, draws)
+            result = f'({"".join(f"{value}, " for value in found.values())}), num_walked'
+            run = self._function(lines, ('grad', 'out', 'statistics'), result, {'Product': Product})
+            prepared = self._backward[key] = run, tuple(found)
+        run, names = prepared
+        given = *_ends_of(listed), grad, out, statistics
+        found, listed.walked[0] = run(*given, *draws, *numbers, *tensors)
+        return dict(zip(names, found, strict=True))
 
-    def _room_for_more(
-        self, prepared: _Backward, found: dict[str, Tensor | Product], listed: Listed,
-        tensors: Sequence[Tensor | None], grad: Tensor,
-    ) -> _Room:  # fmt: skip
-        """Where the gradients of what is no operand of nodes are written; those that need no more are found."""
-        lanes, places, num_ids, count = lanes_of(self._dtype), self._places, listed.num_edge_ids, prepared.num_tiles
-        for names, width in prepared.parameters:
-            found.update(zip(names, grad.new_zeros(len(names), 1, width).unbind(), strict=True))
-        # edges that are dropped for self-loops have no gradient
-        rows = grad.new_empty if listed.num_loops is None else grad.new_zeros
-        for name in prepared.written:
-            found[name] = rows(num_ids, self._row.width)
-        weights = [torch.zeros_like(tensors[places[f'{name}:weight']]) for name in prepared.products]
-        of_features, panels = [], []
-        for name in prepared.features:
-            # a row for each tile of channels
-            of_features.append(grad.new_empty(num_ids, count, tensors[places[f'{name}:features']].shape[1]))
-            panels.append(pack(tensors[places[f'{name}:weight']], lanes))
-        # summed over heads, of which each tile has some
-        return _Room(weights, of_features, panels, [grad.new_zeros(num_ids, count) for _ in prepared.scalars])
+    def are_shared(self, num_edges: int) -> bool:
+        """Whether two threads share each row of walks of so many edges: that, and so the bits, follows from the work
+        alone."""
+        return self._shares is not None and are_of_two_threads(num_edges, self.width)
 
-    def _is_shared(self, edge_index: Tensor) -> bool:
-        """Whether two threads share the row: that, and so the bits, follows from the work alone."""
-        return self._shares is not None and are_of_two_threads(edge_index.shape[1], self.width)
+    def write_forward(self, lines: LaunchLines, is_shared: bool, draws: Draws = NO_DRAWS) -> None:
+        """Writes lines that set ``out``, ``statistics``, which may be None, and ``num_walked``.
 
-    def _prepared_forward(self, draws: Draws, is_shared: bool) -> tuple[Launch, Callable]:
-        """The launch, and ``packed(edge_index, target_row, ..., out, statistics, seed, ..., numbers, tensors)``."""
+        What they read has the names ``edge_index``, ``target_row``, ``num_sources``, ``num_targets``, ``loops``, which
+        is negative for none, ``tensor_0``, ..., ``number_0``, ... and those of what dropout draws. They raise an
+        IndexError if an edge names a node that is not there.
+
+        Args:
+            lines: Where they are written.
+            is_shared: Whether two threads share each row.
+            draws: What dropout draws in one of the calls.
+        """
         given = Given(self._names, self._numbers, self._dtype, draws, [True] * len(self._names))
-        out = given.of('out', self._dtype)
-        has_statistics = self._bound.softmax or self._reduce in ('max', 'min')
-        statistics = given.of('statistics', self._dtype) if has_statistics else given.absent('statistics')
-        results = shared.Results(out, statistics)
+        like = 'tensor_0'
+        lines.prepare(f'out = {like}.new_empty(num_targets, {self.width})')
+        statistics = given.absent('statistics')
+        if self._bound.softmax or self._reduce in ('max', 'min'):
+            of = f'2, {self._row.total_heads}' if self._bound.softmax else str(self.width)
+            lines.prepare(f'statistics = {like}.new_empty(num_targets, {of})')
+            statistics = given.of('statistics', self._dtype)
+        else:
+            lines.prepare('statistics = None')
         tiling = self._shares if is_shared else self._tiling
+        results = shared.Results(given.of('out', self._dtype), statistics)
         arguments = *given.arguments(self._bound, self._row, tiling.tiles), results
         kernel = kernels.listed_forward_kernel(self._bound, tiling, self._reduce)
-        order = *given.of_edges, 'out', 'statistics', *given.of_operands
-        return kernel.untested(arguments), written_packer(tiling.count, arguments, given.named, order)
+        _write_launch(lines, kernel.untested(arguments), tiling.count, arguments, given, is_shared)
 
-    def _prepared_backward(
-        self, needed: frozenset[str], features: frozenset[str], draws: Draws, there: Sequence[bool], is_shared: bool
-    ) -> _Backward:
+    def write_backward(
+        self,
+        lines: LaunchLines,
+        needed: frozenset[str],
+        features: frozenset[str],
+        there: Sequence[bool],
+        reads_output: bool,
+        is_shared: bool,
+        draws: Draws = NO_DRAWS,
+    ) -> dict[str, str]:
+        """Writes lines that set ``num_walked`` and what they find; returns expressions of the latter by operands' names.
+
+        They read what those of `write_forward` read, and ``grad``, contiguous, ``out`` and ``statistics``; where a
+        product is found, ``Product`` stands for its class.
+
+        Args:
+            lines, is_shared, draws: As there.
+            needed, features: As of `backward`.
+            there: Which of the tensors have values.
+            reads_output: Whether ``out`` is there.
+        """
         bound, dtype, row = self._bound, self._dtype, self._row
         tiling = self._shares if is_shared else self._of_adjoint
         plan = whole_plan(bound, needed, features)
         places = _places_of(bound, plan)
         given = Given(self._names, self._numbers, dtype, draws, there)
-        grad = given.of('grad', dtype)
-        of_messages = given.of('of_messages', dtype)
-        out = given.of('out', dtype)
+        grad = of_messages = given.of('grad', dtype)
+        if self._reduce in ('max', 'min'):
+            # no edge attains NaN, and what is divided by 0 there goes nowhere
+            lines.say('of_messages = grad / statistics')
+            of_messages = given.of('of_messages', dtype)
+        out = given.of('out', dtype) if reads_output else grad
         statistics = given.of('statistics', dtype) if bound.softmax else given.absent('statistics')
-        names = *places.added, *[name for _, names in places.parameters for name in names], *places.written
-        found = {name: given.of(f'found_{k}', dtype) for k, name in enumerate(names)}
-        weights = tuple([given.of(f'weight_{k}', dtype) for k in range(len(places.products))])
-        of_features = tuple([(given.of(f'features_{k}', dtype), nothing(dtype)) for k in range(len(plan.features))])
-        panels = tuple([given.of(f'panel_{k}', dtype) for k in range(len(plan.features))])
-        scalars = tuple([given.of(f'scalar_{k}', dtype) for k in range(len(plan.edge_scalars))])
+        room = _Room(self, lines, given, tiling.count)
+        found = room.of_operands(places)
+        weights = tuple(map(room.of_weight, places.products))
+        of_features = tuple([(room.of_features(name), nothing(dtype)) for name in plan.features])
+        panels = tuple(map(room.of_panel, plan.features))
+        scalars = tuple(map(room.of_scalar, plan.edge_scalars))
         arguments = (
             *given.arguments(bound, row, tiling.tiles),
             OfTargets(of_messages, grad, out, statistics),
@@ -214,95 +209,140 @@ class Walks:
             Panels(panels),
         )
         kernel = kernels.listed_backward_kernel(bound, tiling, plan, self._reduce)
-        order = (
-            *(*given.of_edges, 'of_messages', 'grad', 'out', 'statistics', *given.of_operands),
-            *[f'found_{k}' for k in range(len(found))],
-            *[f'weight_{k}' for k in range(len(weights))],
-            *[f'features_{k}' for k in range(len(of_features))],
-            *[f'panel_{k}' for k in range(len(panels))],
-            *[f'scalar_{k}' for k in range(len(scalars))],
-        )
-        widths = {HEADS: row.total_heads, CHANNELS: row.width, SCALAR: 1}
-        sides = {name: bound.program.operands[name] for name in places.added}
-        parameters = tuple([(names, widths[level]) for level, names in places.parameters if names])
-        return _Backward(
-            kernel.untested(arguments),
-            written_packer(tiling.count, arguments, given.named, order),
-            tiling.count,
-            tuple([(name, operand.side, widths[operand.level]) for name, operand in sides.items()]),
-            parameters,
-            places.written,
-            places.products,
-            plan.features,
-            plan.edge_scalars,
-            any((parameters, places.written, places.products, plan.features, plan.edge_scalars)),
-        )
+        _write_launch(lines, kernel.untested(arguments), tiling.count, arguments, given, is_shared)
+        return room.found()
+
+    def _function(
+        self, lines: LaunchLines, more: Sequence[str], result: str, names: Mapping[str, object] = MappingProxyType({})
+    ) -> Callable:
+        ends = 'edge_index', 'target_row', 'num_sources', 'num_targets', 'loops'
+        numbers = [f'number_{k}' for k in range(len(self._numbers))]
+        tensors = [f'tensor_{k}' for k in range(len(self._names))]
+        return lines.function(', '.join([*ends, *more, *Draws._fields, *numbers, *tensors]), result, names)
 
 
-class _Backward(NamedTuple):
-    """A prepared walk of the adjoint.
+class _Room:
+    """Where walks of the adjoint write, as lines.
 
-    Attributes:
-        launch: The launch.
-        packed: Packs what it takes.
+    Args:
+        walks: Of which program.
+        lines: Where they are written.
+        given: What stands for arguments.
         num_tiles: The number of tiles of a row.
-        added: The operands of nodes and edges whose gradients are added up in memory, with their sides and widths.
-        parameters: Those of no node and edge of one width.
-        written: Those of edges whose rows are written.
-        products: The products.
-        features: Those of them whose features have a gradient.
-        scalars: The numbers of edges.
-        has_more: Whether there is any of the last five.
     """
 
-    launch: Launch
-    packed: Callable
-    num_tiles: int
-    added: tuple[tuple[str, str, int], ...]
-    parameters: tuple[tuple[tuple[str, ...], int], ...]
-    written: tuple[str, ...]
-    products: tuple[str, ...]
-    features: tuple[str, ...]
-    scalars: tuple[str, ...]
-    has_more: bool
+    def __init__(self, walks: Walks, lines: LaunchLines, given: Given, num_tiles: int) -> None:
+        self._walks, self._lines, self._given, self._num_tiles = walks, lines, given, num_tiles
+        self._expressions: dict[str, str] = {}
+        self._weights: dict[str, str] = {}
+        self._rows: dict[str, str] = {}
+        self._scalars: dict[str, str] = {}
+
+    def of_operands(self, places: _Places) -> dict[str, Tensor]:
+        """What stands for the gradients of operands that are no products, by their names."""
+        bound, row = self._walks._bound, self._walks._row
+        widths = {HEADS: row.total_heads, CHANNELS: row.width, SCALAR: 1}
+        for name in places.added:
+            operand = bound.program.operands[name]
+            self._write(name, f'grad.new_zeros({self._count_of(operand.side)}, {widths[operand.level]})')
+        for level, names in places.parameters:
+            if names:
+                found = ''.join(f'{self._name(name)}, ' for name in names)
+                self._lines.prepare(f'{found}= grad.new_zeros({len(names)}, 1, {widths[level]}).unbind()')
+        for name in places.written:
+            # edges that are dropped for self-loops have no gradient
+            rows = f'(grad.new_empty if loops < 0 else grad.new_zeros)({self._count_of(EDGE)}, {row.width})'
+            self._write(name, rows)
+        return {name: self._given.of(found, self._walks._dtype) for name, found in self._expressions.items()}
+
+    def of_weight(self, name: str) -> Tensor:
+        """What stands for the gradient of a product's weight."""
+        weight = self._tensor(f'{name}:weight')
+        found = self._weights[name] = f'weight_{len(self._weights)}'
+        return self._prepared(found, f'zeros_like({weight})')
+
+    def of_features(self, name: str) -> Tensor:
+        """What stands for those of its features: a row for each tile of channels."""
+        features = self._tensor(f'{name}:features')
+        found = self._rows[name] = f'features_{len(self._rows)}'
+        return self._prepared(found, f'grad.new_empty({self._count_of(EDGE)}, {self._num_tiles}, {features}.shape[1])')
+
+    def of_panel(self, name: str) -> Tensor:
+        """What stands for panels of its weight."""
+        self._lines.knows('pack', pack)
+        text = f'pack({self._tensor(f"{name}:weight")}, {lanes_of(self._walks._dtype)})'
+        return self._prepared(f'panel_{name}', text)
+
+    def of_scalar(self, name: str) -> Tensor:
+        """What stands for the gradient of a number of each edge; heads add to it, of which each tile has some."""
+        found = self._scalars[name] = f'scalar_{len(self._scalars)}'
+        return self._prepared(found, f'grad.new_zeros({self._count_of(EDGE)}, {self._num_tiles})')
+
+    def found(self) -> dict[str, str]:
+        """Expressions of what was found, by operands' names."""
+        expressions = dict(self._expressions)
+        for name, values in self._scalars.items():
+            self._lines.say(f'of_{values} = {values}.sum(dim=1, keepdim=True)')
+            expressions[name] = f'of_{values}'
+        for name, weight in self._weights.items():
+            rows = self._rows.get(name)
+            if rows is not None:
+                self._lines.say(f'{rows} = {rows}.' + ('squeeze(1)' if self._num_tiles == 1 else 'sum(dim=1)'))
+            self._lines.say(f'of_{weight} = Product({rows}, {weight})')
+            expressions[name] = f'of_{weight}'
+        return expressions
+
+    def _name(self, name: str) -> str:
+        found = self._expressions[name] = f'found_{len(self._expressions)}'
+        return found
+
+    def _write(self, name: str, text: str) -> None:
+        self._lines.prepare(f'{self._name(name)} = {text}')
+
+    def _prepared(self, name: str, text: str) -> Tensor:
+        self._lines.prepare(f'{name} = {text}')
+        return self._given.of(name, self._walks._dtype)
+
+    def _tensor(self, name: str) -> str:
+        return f'tensor_{self._walks._places[name]}'
+
+    def _count_of(self, side: str) -> str:
+        if side == EDGE:
+            self._lines.once('num_ids = edge_index.shape[1] + (loops if loops > 0 else 0)')
+        return {SOURCE: 'num_sources', TARGET: 'num_targets', EDGE: 'num_ids'}[side]
 
 
-class _Room(NamedTuple):
-    """Where walks of the adjoint write gradients of weights, of features and of numbers of edges for each tile, and
-    panels of weights that they read."""
+def _write_launch(
+    lines: LaunchLines, launch: Launch, parts: int, arguments: tuple, given: Given, is_shared: bool
+) -> None:
+    kept: list[Tensor] = []
+    words = written_words(parts, arguments, given.named, kept)
+    # in the block, where it is read when the walk is done
+    place = words.index('num_walked')
+    words[place] = '0'
+    lines.keep(kept)
+    lines.knows('bits', bits_of)
+    lines.knows('refuse_edges', _refuse)
+    behind = 'num_walked = {0}', 'if num_walked < 0: refuse_edges()'
+    runnable = OnThreads(launch, _two_threads if is_shared else None)
+    lines.launch(Entry(runnable, [*words, '0'], ((place, len(words)),), behind=behind, told=len(words)))
 
-    weights: Sequence[Tensor]
-    features: Sequence[Tensor]
-    panels: Sequence[Tensor]
-    scalars: Sequence[Tensor]
 
-
-_NO_ROOM = _Room((), (), (), ())
-
-
-def _add_more(prepared: _Backward, found: dict[str, Tensor | Product], room: _Room) -> None:
-    """Adds to what was found the sums over tiles, and products."""
-    for name, values in zip(prepared.scalars, room.scalars, strict=True):
-        found[name] = values.sum(dim=1, keepdim=True)
-    of_products = dict(zip(prepared.features, room.features, strict=True))
-    for name, values in zip(prepared.products, room.weights, strict=True):
-        rows = of_products.get(name)
-        if rows is not None:
-            rows = rows.squeeze(1) if prepared.num_tiles == 1 else rows.sum(dim=1)
-        found[name] = Product(rows, values)
+def _ends_of(listed: Listed) -> tuple[Tensor, int, int, int, int]:
+    edge_index, target_row, num_sources, num_targets, num_loops, _ = listed
+    return edge_index, target_row, num_sources, num_targets, -1 if num_loops is None else num_loops
 
 
 walks_of = functools.lru_cache(maxsize=1024)(Walks)
 
 
-def _threads_for(is_shared: bool) -> int:
+def _two_threads() -> int:
     """All shares check and count the edges: they write the same number."""
-    return min(2, torch.get_num_threads()) if is_shared else 1
+    return min(2, torch.get_num_threads())
 
 
-def _check(walked: array.array) -> None:
-    if walked[0] < 0:
-        raise IndexError('an edge names a node that is not there')
+def _refuse() -> None:
+    raise IndexError('an edge names a node that is not there')
 
 
 class _Places(NamedTuple):

@@ -275,6 +275,25 @@ def multiply_listed(dtype: torch.dtype, listed: ProductList, block: tuple[int, .
         _launch_parts(_launch(dtype), held, _parts_of(work))
 
 
+class OfList:
+    """The launch of a list that was written once.
+
+    Args:
+        dtype, listed: As of `multiply_listed`.
+
+    Attributes:
+        address, most: As of `pygfuse.codegen.launch_lines.Runnable`.
+    """
+
+    def __init__(self, dtype: torch.dtype, listed: ProductList) -> None:
+        self._dtype, self._listed = dtype, listed
+        self.address, self.most = _launch(dtype).address, MOST_OF_ONE
+
+    def run(self, block: array.array, work: int) -> None:
+        """Computes the products of a block of the list."""
+        multiply_listed(self._dtype, self._listed, tuple(block), work)
+
+
 def multiply(dtype: torch.dtype, words: tuple[int, ...], work: int) -> None:
     """Computes the products of a list, one after another.
 

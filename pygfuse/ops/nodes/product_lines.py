@@ -14,35 +14,27 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from pygfuse._lib.backends import product_list_of
-from pygfuse.codegen.product_list import Matrix, ProductList, product_words, sum_words
+from pygfuse._lib.backends import launches_of, product_list_of
+from pygfuse.codegen.launch_lines import Entry, LaunchLines
+from pygfuse.codegen.product_list import PLACE_OF_TABLE, Matrix, ProductList, product_words, sum_words
 
 # of a product: rows, depth and width
 Sizes = tuple[str | int, str | int, str | int]
 
 
-class ProductLines:
+class ProductLines(LaunchLines):
     """Lines as they are written.
 
     Args:
         like: The name of a tensor whose type and device all matrices have.
+        of: That type and device, where they are known: then products are launches like others.
     """
 
-    def __init__(self, like: str) -> None:
-        self._like = like
-        self._lines: list[str] = []
+    def __init__(self, like: str, of: tuple[torch.dtype, torch.device] | None = None) -> None:
+        super().__init__(None if of is None else launches_of(of[1]).InTurn)
+        self._like, self._of = like, of
         self._words: list[str | int] = []
         self._sizes: list[Sizes] = []
-        self._scope: dict[str, object] = {}
-
-    def say(self, line: str) -> None:
-        """Writes a line, which runs behind all that was written before."""
-        self._flush()
-        self._lines.append(line)
-
-    def prepare(self, line: str) -> None:
-        """Writes a line that reads no result of the products before it, and runs before them."""
-        self._lines.append(line)
 
     def expect(self, conditions: Sequence[str], *names: str) -> None:
         """Writes a check that tensors fit one another, as no kernel looks at shapes.
@@ -85,34 +77,35 @@ class ProductLines:
         self._words += sum_words((rows, count, width), Matrix(f'{of}.data_ptr()', count * width, width), out)
         self._sizes.append((rows, count, width))
 
+    def launch(self, entry: Entry) -> None:
+        """Writes a launch, which runs behind the products written before."""
+        self._finish_list()
+        super().launch(entry)
+
     def wait(self) -> None:
-        """Has the products that follow begin once those before are computed."""
-        self._flush()
+        """Has what follows begin once the products and launches before are computed."""
+        self._finish_list()
+        super().wait()
 
     def function(self, arguments: str, result: str, names: Mapping[str, object] = MappingProxyType({})) -> Callable:
-        """``function(arguments)``: all that was written, and what it returns.
-
-        Args:
-            arguments: The names of its arguments.
-            result: What it returns, an expression.
-            names: What other names stand for.
-        """
-        self._flush()
-        text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
+        """As of `LaunchLines`."""
         own = {'kernels_of': product_list_of, 'address_of_one': _address_of_one, 'refuse': _refuse}
-        scope = {**own, **self._scope, **names}
-        exec(f'def function({arguments}):\n{text}', scope)
-        return scope['function']
+        return super().function(arguments, result, {**own, **names})
 
-    def _flush(self) -> None:
-        if self._words:
-            listed, name = ProductList(self._words), f'list_{len(self._scope)}'
-            self._scope[name] = listed
-            block = ', '.join(map(str, [*listed.head, *listed.names]))
-            like = self._like
-            given = f'{like}.dtype, {name}, ({block}), {_work_of(self._sizes)}'
+    def _finish_list(self) -> None:
+        """Makes the products written since the last a list."""
+        if not self._words:
+            return
+        listed, work, like = ProductList(self._words), _work_of(self._sizes), self._like
+        words, self._words, self._sizes = [*listed.head, *listed.names], [], []
+        if self._of is None:
+            name = self.knows(f'list_{len(self._scope)}', listed)
+            given = f'{like}.dtype, {name}, ({", ".join(map(str, words))}), {work}'
             self._lines.append(f'kernels_of({like}.device).multiply_listed({given})')
-            self._words, self._sizes = [], []
+            return
+        dtype, device = self._of
+        launch = product_list_of(device).OfList(dtype, listed)
+        super().launch(Entry(launch, words, ((PLACE_OF_TABLE, 0),), work))
 
 
 def matrix(name: str, row_step: str | int, offset: str | int = 0) -> Matrix:

@@ -1,0 +1,143 @@
+"""Lines of Python, written out once for a kind of call, in which launches that follow one another are one call.
+
+Of few rows and edges, a kernel takes less time than what Python does around it.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import torch
+
+Words = Sequence[str | int]
+
+
+class Runnable(Protocol):
+    """What a backend runs a block by.
+
+    Attributes:
+        address: Of the compiled function.
+        most: The number of multiplications from which on a team of threads shares them; None where the calling thread
+            always runs it.
+    """
+
+    address: int
+    most: int | None
+
+    def run(self, block: array.array, work: int) -> None:
+        """Runs a block of so many multiplications by itself."""
+
+
+class Entry(NamedTuple):
+    """A launch among the lines.
+
+    Attributes:
+        launch: What runs it.
+        words: Its block of 64-bit words, as expressions.
+        addresses: Words that are the address of another word of the block: the places of both.
+        work: The number of multiplications, an expression.
+        behind: Lines that run when it has run; ``{0}`` stands for the word at the place `told`.
+        told: A place in the block.
+    """
+
+    launch: Runnable
+    words: Words
+    addresses: tuple[tuple[int, int], ...] = ()
+    work: str = '0'
+    behind: tuple[str, ...] = ()
+    told: int = 0
+
+
+class InTurn(Protocol):
+    """Launches that a backend runs one after another.
+
+    Attributes:
+        head: The words that stand in a block before those of the launches.
+        alone: ``alone(block)``: runs a block on the calling thread.
+    """
+
+    head: tuple[int, ...]
+    alone: Callable[[array.array], None]
+
+    def run(self, block: array.array, work: tuple[int, ...]) -> None:
+        """Runs each launch of a block by itself, given the multiplications of each."""
+
+
+class LaunchLines:
+    """Lines as they are written.
+
+    Args:
+        in_turn: Makes of launches that follow one another what runs them, or None where lines have no launches.
+    """
+
+    def __init__(self, in_turn: Callable[[Sequence[Entry]], InTurn] | None) -> None:
+        self._in_turn = in_turn
+        self._lines: list[str] = []
+        self._entries: list[Entry] = []
+        self._scope: dict[str, object] = {}
+        self._ready: set[str] = set()
+
+    def say(self, line: str) -> None:
+        """Writes a line, which runs behind all that was written before."""
+        self.wait()
+        self._lines.append(line)
+
+    def prepare(self, line: str) -> None:
+        """Writes a line that reads no result of the launches before it, and runs before them."""
+        self._lines.append(line)
+
+    def once(self, *lines: str) -> None:
+        """Prepares lines, of which none is written twice."""
+        for line in lines:
+            if line not in self._ready:
+                self._ready.add(line)
+                self.prepare(line)
+
+    def launch(self, entry: Entry) -> None:
+        """Writes a launch, which runs behind those written before."""
+        self._entries.append(entry)
+
+    def knows(self, name: str, value: object) -> str:
+        """Has a name stand for an object, and returns it."""
+        self._scope[name] = value
+        return name
+
+    def keep(self, value: object) -> None:
+        """Keeps an object as long as the lines."""
+        self.knows(f'kept_{len(self._scope)}', value)
+
+    def wait(self) -> None:
+        """Has the launches that follow begin once those before have run."""
+        entries, self._entries = self._entries, []
+        if not entries:
+            return
+        runner, number = self._in_turn(entries), len(self._scope)
+        block, name = f'block_{number}', self.knows(f'launches_{number}', runner)
+        words = [*runner.head, *(word for entry in entries for word in entry.words)]
+        self._lines.append(f'{block} = array("q", ({", ".join(map(str, words))}))')
+        together = f'{self.knows(f"alone_{number}", runner.alone)}({block})'
+        works = ''.join(f'{entry.work}, ' for entry in entries)
+        by_itself = f'{name}.run({block}, ({works}))'
+        limits = [f'{entry.work} < {entry.launch.most}' for entry in entries if entry.launch.most is not None]
+        self._lines.append(f'{together} if {" and ".join(limits)} else {by_itself}' if limits else together)
+        first = len(runner.head)
+        for entry in entries:
+            self._lines += [line.format(f'{block}[{first + entry.told}]') for line in entry.behind]
+            first += len(entry.words)
+
+    def function(self, arguments: str, result: str, names: Mapping[str, object] = MappingProxyType({})) -> Callable:
+        """``function(arguments)``: all that was written, and what it returns.
+
+        Args:
+            arguments: The names of its arguments.
+            result: What it returns, an expression.
+            names: What other names stand for.
+        """
+        self.wait()
+        text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
+        scope = {'array': array.array, 'empty_like': torch.empty_like, 'zeros_like': torch.zeros_like, **self._scope, **names}
+        exec(f'def function({arguments}):\n{text}', scope)
+        return scope['function']
