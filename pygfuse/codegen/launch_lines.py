@@ -71,14 +71,26 @@ class LaunchLines:
 
     Args:
         in_turn: Makes of launches that follow one another what runs them, or None where lines have no launches.
+        like: The name of a tensor of the type and device of what memory is reserved for.
+        number_bytes: Bytes of one of its numbers.
+
+    Attributes:
+        like: As above.
+        rooms: The memory that was reserved, by the name of the tensor that has it: the names of what lies in it, one
+            behind the other, and how many numbers that is.
     """
 
-    def __init__(self, in_turn: Callable[[Sequence[Entry]], InTurn] | None) -> None:
-        self._in_turn = in_turn
+    def __init__(
+        self, in_turn: Callable[[Sequence[Entry]], InTurn] | None, like: str = '', number_bytes: int = 0
+    ) -> None:
+        self._in_turn, self.like, self._number_bytes = in_turn, like, number_bytes
         self._lines: list[str] = []
         self._entries: list[Entry] = []
         self._scope: dict[str, object] = {}
         self._ready: set[str] = set()
+        self._reserved: dict[str, list[tuple[str, str]]] = {}
+        self._addresses: dict[str | int, str] = {}
+        self.rooms: dict[str, list[tuple[str, str]]] = {}
 
     def say(self, line: str) -> None:
         """Writes a line, which runs behind all that was written before."""
@@ -96,9 +108,40 @@ class LaunchLines:
                 self._ready.add(line)
                 self.prepare(line)
 
+    def reserve(self, name: str, size: str, room: str = 'rows') -> None:
+        """Reserves memory for what only launches read and write: its name stands for no tensor.
+
+        Args:
+            name: The name, as whose address ``name.data_ptr()`` is taken.
+            size: How many numbers it has, an expression.
+            room: What lies in rooms of one name is allocated at once; ``'zeros'`` holds zeros.
+        """
+        self._reserved.setdefault(room, []).append((name, size))
+        self._addresses[f'{name}.data_ptr()'] = f'at_{name}'
+
+    def rename(self, name: str, other: str) -> None:
+        """Has a name stand for what another stands for."""
+        if self.is_reserved(other):
+            self._addresses[f'{name}.data_ptr()'] = self._addresses[f'{other}.data_ptr()']
+        else:
+            self.prepare(f'{name} = {other}')
+
+    def place(self, room: str, contents: Sequence[tuple[str, str]]) -> None:
+        """Has names stand for what lies in a room of other lines, as these had it in `rooms`."""
+        address = f'{room}.data_ptr()'
+        for name, size in contents:
+            self._addresses[f'{name}.data_ptr()'] = own = f'at_{name}'
+            self._lines.append(f'{own} = {address}')
+            address = f'{own} + {self._number_bytes} * {size}'
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether a name stands for memory in a room."""
+        return f'{name}.data_ptr()' in self._addresses
+
     def launch(self, entry: Entry) -> None:
         """Writes a launch, which runs behind those written before."""
-        self._entries.append(entry)
+        words = [self._addresses.get(word, word) for word in entry.words]
+        self._entries.append(entry._replace(words=words))
 
     def knows(self, name: str, value: object) -> str:
         """Has a name stand for an object, and returns it."""
@@ -114,6 +157,13 @@ class LaunchLines:
         entries, self._entries = self._entries, []
         if not entries:
             return
+        for room, contents in self._reserved.items():
+            name = f'{room}_{len(self.rooms)}'
+            fill = 'new_zeros' if room == 'zeros' else 'new_empty'
+            self._lines.append(f'{name} = {self.like}.{fill}({" + ".join(size for _, size in contents)})')
+            self.rooms[name] = contents
+            self.place(name, contents)
+        self._reserved = {}
         runner, number = self._in_turn(entries), len(self._scope)
         block, name = f'block_{number}', self.knows(f'launches_{number}', runner)
         words = [*runner.head, *(word for entry in entries for word in entry.words)]
@@ -138,6 +188,12 @@ class LaunchLines:
         """
         self.wait()
         text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
-        scope = {'array': array.array, 'empty_like': torch.empty_like, 'zeros_like': torch.zeros_like, **self._scope, **names}
+        scope = {
+            'array': array.array,
+            'empty_like': torch.empty_like,
+            'zeros_like': torch.zeros_like,
+            **self._scope,
+            **names,
+        }
         exec(f'def function({arguments}):\n{text}', scope)
         return scope['function']

@@ -99,9 +99,12 @@ def as_saved(listed: Listed, token: Tensor) -> Listed:
         listed: The edges as they came.
         token: What autograd gives back, in whatever layout hooks leave it.
     """
-    if token is listed.edge_index:
-        return listed
-    return listed._replace(edge_index=token if is_list(token) else token.to(torch.int64).contiguous())
+    return listed if token is listed.edge_index else listed._replace(edge_index=list_of(token))
+
+
+def list_of(token: Tensor) -> Tensor:
+    """An ``edge_index`` as walks read it, of one that autograd gives back in whatever layout."""
+    return token if is_list(token) else token.to(torch.int64).contiguous()
 
 
 def is_list(token: Tensor) -> bool:

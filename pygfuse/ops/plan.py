@@ -118,16 +118,20 @@ class Plan:
             else:
                 given[name] = as_walked(self.program, name, product, forms=True)
         for name in self._of_edges:
-            _check_rows(name, rows_in(products[name] if name in products else given[name]), graph.num_edge_ids)
+            check_rows(name, rows_in(products[name] if name in products else given[name]), graph.num_edge_ids)
         drawn = None if seed is None else Dropout(dropout, drawn_seed(seed))
         return Call(self.bound, graph, given, numbers, self.heads, self.channels, self.reduce, drawn, weights, products)
 
     def walks(self, like: Tensor) -> Any:
         """The walks along few edges over rows like these, `pygfuse.cpu.few_edges.listed_walks.Walks`."""
-        found = self._walks.get(like.dtype)
+        return self._walks.get(like.dtype) or self.walks_on(like.dtype, like.device)
+
+    def walks_on(self, dtype: torch.dtype, device: torch.device) -> Any:
+        """The same over rows of a type on a device."""
+        found = self._walks.get(dtype)
         if found is None:
-            found = self._walks[like.dtype] = listed_walks_of(like.device).walks_of(
-                self.bound, self.tensors, tuple(self.numbers), self.heads, self.channels, self.reduce, like.dtype
+            found = self._walks[dtype] = listed_walks_of(device).walks_of(
+                self.bound, self.tensors, tuple(self.numbers), self.heads, self.channels, self.reduce, dtype
             )
         return found
 
@@ -139,7 +143,7 @@ class Plan:
         """
         for place, name in self._rows_of_edges:
             if tensors[place] is not None:
-                _check_rows(name, tensors[place].shape[0], num_edge_ids)
+                check_rows(name, tensors[place].shape[0], num_edge_ids)
         return [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
 
     def products(self, tensors: Sequence[Tensor]) -> dict[str, Product]:
@@ -177,7 +181,7 @@ class Plan:
         return Adjoint(needed, tensors, tuple(self.tensors.index(name) for name in unread), is_sum)
 
 
-def _check_rows(name: str, rows: int, num_edge_ids: int) -> None:
+def check_rows(name: str, rows: int, num_edge_ids: int) -> None:
     if rows != num_edge_ids:
         raise ValueError(f"Expected '{name}' to have a row for each of {num_edge_ids} edges (got {rows})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ from pygfuse.program.adjoint import BackwardPlan, whole_plan
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET, BoundProgram
 from pygfuse.program.trace import CHANNELS, HEADS, SCALAR
+
+_NO_ROOMS: Mapping[str, str] = MappingProxyType({})
 
 
 class Walks:
@@ -85,7 +87,7 @@ class Walks:
         key = draws.seed is None, is_shared
         run = self._forward.get(key)
         if run is None:
-            lines = LaunchLines(InTurn)
+            lines = LaunchLines(InTurn, 'tensor_0', self._dtype.itemsize)
             self.write_forward(lines, is_shared, draws)
             run = self._forward[key] = self._function(lines, (), '(out, statistics, num_walked)')
         out, statistics, listed.walked[0] = run(*_ends_of(listed), *draws, *numbers, *tensors)
@@ -120,7 +122,7 @@ class Walks:
         key = needed, features, draws.seed is None, there, out is None, is_shared
         prepared = self._backward.get(key)
         if prepared is None:
-            lines = LaunchLines(InTurn)
+            lines = LaunchLines(InTurn, 'grad', self._dtype.itemsize)
             found = self.write_backward(lines, needed, features, there, out is not None, is_shared, draws)
             result = f'({"".join(f"{value}, " for value in found.values())}), num_walked'
             run = self._function(lines, ('grad', 'out', 'statistics'), result, {'Product': Product})
@@ -135,7 +137,9 @@ class Walks:
         alone."""
         return self._shares is not None and are_of_two_threads(num_edges, self.width)
 
-    def write_forward(self, lines: LaunchLines, is_shared: bool, draws: Draws = NO_DRAWS) -> None:
+    def write_forward(
+        self, lines: LaunchLines, is_shared: bool, draws: Draws = NO_DRAWS, rooms: Mapping[str, str] = _NO_ROOMS
+    ) -> None:
         """Writes lines that set ``out``, ``statistics``, which may be None, and ``num_walked``.
 
         What they read has the names ``edge_index``, ``target_row``, ``num_sources``, ``num_targets``, ``loops``, which
@@ -146,14 +150,14 @@ class Walks:
             lines: Where they are written.
             is_shared: Whether two threads share each row.
             draws: What dropout draws in one of the calls.
+            rooms: In which rooms memory is reserved for results that are no tensors then, by their names.
         """
         given = Given(self._names, self._numbers, self._dtype, draws, [True] * len(self._names))
-        like = 'tensor_0'
-        lines.prepare(f'out = {like}.new_empty(num_targets, {self.width})')
-        statistics = given.absent('statistics')
+        statistics = None
+        self._make_room(lines, 'out', ('num_targets', self.width), rooms)
         if self._bound.softmax or self._reduce in ('max', 'min'):
-            of = f'2, {self._row.total_heads}' if self._bound.softmax else str(self.width)
-            lines.prepare(f'statistics = {like}.new_empty(num_targets, {of})')
+            sizes = ('2', self._row.total_heads) if self._bound.softmax else (self.width,)
+            self._make_room(lines, 'statistics', ('num_targets', *sizes), rooms)
             statistics = given.of('statistics', self._dtype)
         else:
             lines.prepare('statistics = None')
@@ -172,8 +176,9 @@ class Walks:
         reads_output: bool,
         is_shared: bool,
         draws: Draws = NO_DRAWS,
+        addressed: Collection[str] = (),
     ) -> dict[str, str]:
-        """Writes lines that set ``num_walked`` and what they find; returns expressions of the latter by operands' names.
+        """Writes lines that set ``num_walked`` and what they find; returns expressions of that by operands' names.
 
         They read what those of `write_forward` read, and ``grad``, contiguous, ``out`` and ``statistics``; where a
         product is found, ``Product`` stands for its class.
@@ -183,6 +188,7 @@ class Walks:
             needed, features: As of `backward`.
             there: Which of the tensors have values.
             reads_output: Whether ``out`` is there.
+            addressed: Operands for whose gradients memory is reserved: they are no tensors.
         """
         bound, dtype, row = self._bound, self._dtype, self._row
         tiling = self._shares if is_shared else self._of_adjoint
@@ -196,7 +202,7 @@ class Walks:
             of_messages = given.of('of_messages', dtype)
         out = given.of('out', dtype) if reads_output else grad
         statistics = given.of('statistics', dtype) if bound.softmax else given.absent('statistics')
-        room = _Room(self, lines, given, tiling.count)
+        room = _Room(self, lines, given, tiling.count, addressed)
         found = room.of_operands(places)
         weights = tuple(map(room.of_weight, places.products))
         of_features = tuple([(room.of_features(name), nothing(dtype)) for name in plan.features])
@@ -211,6 +217,12 @@ class Walks:
         kernel = kernels.listed_backward_kernel(bound, tiling, plan, self._reduce)
         _write_launch(lines, kernel.untested(arguments), tiling.count, arguments, given, is_shared)
         return room.found()
+
+    def _make_room(self, lines: LaunchLines, name: str, sizes: Sequence[str | int], rooms: Mapping[str, str]) -> None:
+        if name in rooms:
+            lines.reserve(name, ' * '.join(map(str, sizes)), rooms[name])
+        else:
+            lines.prepare(f'{name} = {lines.like}.new_empty({", ".join(map(str, sizes))})')
 
     def _function(
         self, lines: LaunchLines, more: Sequence[str], result: str, names: Mapping[str, object] = MappingProxyType({})
@@ -229,10 +241,14 @@ class _Room:
         lines: Where they are written.
         given: What stands for arguments.
         num_tiles: The number of tiles of a row.
+        addressed: Operands for whose gradients memory is reserved.
     """
 
-    def __init__(self, walks: Walks, lines: LaunchLines, given: Given, num_tiles: int) -> None:
+    def __init__(
+        self, walks: Walks, lines: LaunchLines, given: Given, num_tiles: int, addressed: Collection[str]
+    ) -> None:
         self._walks, self._lines, self._given, self._num_tiles = walks, lines, given, num_tiles
+        self._addressed = addressed
         self._expressions: dict[str, str] = {}
         self._weights: dict[str, str] = {}
         self._rows: dict[str, str] = {}
@@ -240,19 +256,20 @@ class _Room:
 
     def of_operands(self, places: _Places) -> dict[str, Tensor]:
         """What stands for the gradients of operands that are no products, by their names."""
-        bound, row = self._walks._bound, self._walks._row
+        bound, row, like = self._walks._bound, self._walks._row, self._lines.like
         widths = {HEADS: row.total_heads, CHANNELS: row.width, SCALAR: 1}
         for name in places.added:
             operand = bound.program.operands[name]
-            self._write(name, f'grad.new_zeros({self._count_of(operand.side)}, {widths[operand.level]})')
+            self._write(name, self._count_of(operand.side), widths[operand.level], 'zeros', f'{like}.new_zeros')
         for level, names in places.parameters:
             if names:
                 found = ''.join(f'{self._name(name)}, ' for name in names)
-                self._lines.prepare(f'{found}= grad.new_zeros({len(names)}, 1, {widths[level]}).unbind()')
+                self._lines.prepare(f'{found}= {like}.new_zeros({len(names)}, 1, {widths[level]}).unbind()')
         for name in places.written:
             # edges that are dropped for self-loops have no gradient
-            rows = f'(grad.new_empty if loops < 0 else grad.new_zeros)({self._count_of(EDGE)}, {row.width})'
-            self._write(name, rows)
+            self._write(
+                name, self._count_of(EDGE), row.width, 'rows', f'({like}.new_empty if loops < 0 else {like}.new_zeros)'
+            )
         return {name: self._given.of(found, self._walks._dtype) for name, found in self._expressions.items()}
 
     def of_weight(self, name: str) -> Tensor:
@@ -265,7 +282,9 @@ class _Room:
         """What stands for those of its features: a row for each tile of channels."""
         features = self._tensor(f'{name}:features')
         found = self._rows[name] = f'features_{len(self._rows)}'
-        return self._prepared(found, f'grad.new_empty({self._count_of(EDGE)}, {self._num_tiles}, {features}.shape[1])')
+        return self._prepared(
+            found, f'{self._lines.like}.new_empty({self._count_of(EDGE)}, {self._num_tiles}, {features}.shape[1])'
+        )
 
     def of_panel(self, name: str) -> Tensor:
         """What stands for panels of its weight."""
@@ -276,7 +295,7 @@ class _Room:
     def of_scalar(self, name: str) -> Tensor:
         """What stands for the gradient of a number of each edge; heads add to it, of which each tile has some."""
         found = self._scalars[name] = f'scalar_{len(self._scalars)}'
-        return self._prepared(found, f'grad.new_zeros({self._count_of(EDGE)}, {self._num_tiles})')
+        return self._prepared(found, f'{self._lines.like}.new_zeros({self._count_of(EDGE)}, {self._num_tiles})')
 
     def found(self) -> dict[str, str]:
         """Expressions of what was found, by operands' names."""
@@ -296,8 +315,12 @@ class _Room:
         found = self._expressions[name] = f'found_{len(self._expressions)}'
         return found
 
-    def _write(self, name: str, text: str) -> None:
-        self._lines.prepare(f'{self._name(name)} = {text}')
+    def _write(self, name: str, count: str, width: int, room: str, make: str) -> None:
+        found = self._name(name)
+        if name in self._addressed:
+            self._lines.reserve(found, f'{count} * {width}', room)
+        else:
+            self._lines.prepare(f'{found} = {make}({count}, {width})')
 
     def _prepared(self, name: str, text: str) -> Tensor:
         self._lines.prepare(f'{name} = {text}')
@@ -317,9 +340,11 @@ def _write_launch(
 ) -> None:
     kept: list[Tensor] = []
     words = written_words(parts, arguments, given.named, kept)
-    # in the block, where it is read when the walk is done
+    # it is in the block, where it is read when the walk is done
     place = words.index('num_walked')
     words[place] = '0'
+    # nor does a walk read the lengths of rows, which may lie in a room
+    words = ['0' if lines.is_reserved(word.removesuffix('.numel()')) else word for word in words]
     lines.keep(kept)
     lines.knows('bits', bits_of)
     lines.knows('refuse_edges', _refuse)

@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
+from pygfuse.codegen.launch_lines import LaunchLines
+from pygfuse.ops.mapped_walk.backward_lines import written_backward
 from pygfuse.ops.mapped_walk.form import Form, Part
-from pygfuse.ops.mapped_walk.map_lines import Shape
-from pygfuse.ops.mapped_walk.written import SIDES, is_remade, products_of, written, written_adjoint
+from pygfuse.ops.mapped_walk.forward_lines import written_forward
+from pygfuse.ops.mapped_walk.map_lines import SIDES, Shape
+from pygfuse.ops.mapped_walk.operand_lines import is_remade, products_of
 from pygfuse.ops.plan import Adjoint
 from pygfuse.program.program import EDGE, SOURCE, TARGET
+
+
+class Kind(NamedTuple):
+    """What calls have in common beside their form and which tensors are there.
+
+    Attributes:
+        of: The type and device of all tensors.
+        is_shared: Whether two threads share each row of the walk.
+    """
+
+    of: tuple[torch.dtype, torch.device]
+    is_shared: bool
+
+
+class Step(NamedTuple):
+    """Calls of a kind, written out.
+
+    Attributes:
+        forward: As of `pygfuse.ops.mapped_walk.forward_lines.Forward`.
+        backward: As of `written_backward`; None where nobody differentiates.
+        hands_out: Whether the result is what backward reads.
+    """
+
+    forward: Callable[..., tuple]
+    backward: Callable[..., tuple] | None
+    hands_out: bool
 
 
 class Wanted(NamedTuple):
@@ -19,9 +51,8 @@ class Wanted(NamedTuple):
         shaped: Of which calls.
         adjoint: What the walk's adjoint gives and reads; None where no operand needs a gradient.
         dropped: The places of operands that are not kept for it beside the tensors.
-        lines: The adjoint of the maps, as of `written_adjoint`.
-        of_map: What is needed of the map of the result and of that of targets beside it, as
-            `pygfuse.ops.nodes.sum_maps.adjoint_of_maps` takes it; None where the result is not mapped.
+        needs_sums: Whether the gradient of what the result is mapped of is needed, where it is mapped.
+        reads_sums: Whether the adjoint reads what the result is mapped of.
         features: The products whose features' gradients the walk's adjoint gives.
         needed: Which tensors need one.
         of_derived: Whether derived operands do.
@@ -30,8 +61,8 @@ class Wanted(NamedTuple):
     shaped: Shaped
     adjoint: Adjoint | None
     dropped: tuple[int, ...]
-    lines: Callable
-    of_map: tuple[bool, ...] | None
+    needs_sums: bool
+    reads_sums: bool
     features: frozenset[str]
     needed: tuple[bool, ...]
     of_derived: bool
@@ -43,37 +74,62 @@ class Shaped:
     Args:
         form: The form.
         shape: Which tensors are there.
+        num_rest: How many tensors are given behind those that maps take.
 
     Attributes:
         num_mapped: The number of tensors that maps take: three of rows, and two of each map.
         plan: What is known of the walks.
-        make, weights, remake, add: As of `written`.
-        numbers: The scalars, in the order of the plan.
-        are_fresh: Whether all operands are new tensors of a row for each node, as walks read them.
+        products: The operands of edges that walks multiply.
+        width_of_sums: Values in a row of the result before it is mapped.
     """
 
-    def __init__(self, form: Form, shape: Shape) -> None:
-        self.form, self.shape, self.num_mapped = form, shape, 3 + 2 * len(shape.biased)
-        self._products = products_of(form, shape)
-        self.plan = form.plan(self._products)
-        self.make, self.weights, self.remake, self.add = written(form, shape)
-        self.numbers = tuple(form.numbers.values())
-        parts = [part for each in form.made.values() for part in each]
-        are_mapped = all(part.linear is not None and part.side in (SOURCE, TARGET) for part in parts)
-        self.are_fresh = are_mapped and len(form.made) == len(self.plan.tensors)
-        self._wanted: dict[tuple[bool, ...], Wanted] = {}
+    def __init__(self, form: Form, shape: Shape, num_rest: int) -> None:
+        self.form, self.shape, self.num_rest = form, shape, num_rest
+        self.num_mapped = 3 + 2 * len(shape.biased)
+        self.products = products_of(form, shape)
+        self.plan = form.plan(self.products)
+        self.width_of_sums = form.channels * (1 if form.sums_heads else form.heads)
+        self._steps: dict[tuple, Step] = {}
 
     @property
     def place_of_own(self) -> int:
         """The place of the rows of targets among what is given."""
         return 0 if self.shape.same else 1
 
-    def wanted(self, needed: tuple[bool, ...]) -> Wanted:
-        """What follows from which tensors need a gradient."""
-        found = self._wanted.get(needed)
+    def step(self, like: Tensor, num_edges: int, needed: tuple[bool, ...] | None) -> Step:
+        """Calls over so many edges.
+
+        Args:
+            like: A tensor of the type and device of all.
+            num_edges: The number of edges.
+            needed: Which tensors need a gradient; None where nobody differentiates.
+        """
+        is_shared = self.plan.walks(like).are_shared(num_edges)
+        key = like.dtype, is_shared, needed
+        found = self._steps.get(key)
         if found is None:
-            found = self._wanted[needed] = self._wanted_of(needed)
+            found = self._steps[key] = self._step(Kind((like.dtype, like.device), is_shared), needed)
         return found
+
+    def walks_in(self, lines: LaunchLines, kind: Kind) -> Any:
+        """The walks of calls of a kind, whose numbers lines know from then on."""
+        for place, number in enumerate(self.form.numbers.values()):
+            lines.knows(f'number_{place}', number)
+        return self.plan.walks_on(*kind.of)
+
+    def _step(self, kind: Kind, needed: tuple[bool, ...] | None) -> Step:
+        if needed is None:
+            return Step(written_forward(self, kind, ()).run, None, False)
+        wanted = self._wanted_of(needed)
+        forward = written_forward(self, kind, self._kept(wanted))
+        return Step(forward.run, written_backward(wanted, kind, forward), forward.hands_out)
+
+    def _kept(self, wanted: Wanted) -> list[str]:
+        """The names of what backward reads beside what it is given."""
+        kept = ['summed'] if wanted.reads_sums else []
+        kept += ['out', 'statistics'] if self.plan.reads_output else []
+        tensors = range(len(self.plan.tensors)) if wanted.adjoint is not None else ()
+        return kept + [f'tensor_{place}' for place in tensors if place not in wanted.dropped]
 
     def _wanted_of(self, needed: tuple[bool, ...]) -> Wanted:
         form = self.form
@@ -92,31 +148,26 @@ class Shaped:
 
         # of products in parts
         of_made = [
-            of_sides[EDGE] if name in self._products else any(map(is_needed, parts))
-            for name, parts in form.made.items()
+            of_sides[EDGE] if name in self.products else any(map(is_needed, parts)) for name, parts in form.made.items()
         ]
-        of_weights = [any(map(is_weight_needed, form.made[name])) for name in self._products]
+        of_weights = [any(map(is_weight_needed, form.made[name])) for name in self.products]
         # all at once
         of_dots = [bool(form.dots) and (of_made[form.place_of_dots] or any(rest[: len(form.dots)]))] * len(form.dots)
         given, behind = rest[len(form.dots) : form.given_to_derived], rest[form.given_to_derived :]
         of_derived = [flag for derived in form.derived for flag in derived.needed(of_sides, behind)]
         flags = *of_made, *of_dots, *given, *of_derived, *of_weights
         adjoint = self.plan.adjoint(flags) if any(flags) else None
-        found = set() if adjoint is None else {*adjoint.needed.names, *(form.dots.values() if any(of_dots) else ())}
-        lines = written_adjoint(form, self.shape, found, mapped)
         features = frozenset() if adjoint is None else frozenset(adjoint.needed.features)
         dropped = tuple(self._dropped(adjoint, len(flags)))
-        return Wanted(self, adjoint, dropped, lines, self._of_map(needed), features, needed, any(of_derived))
+        return Wanted(self, adjoint, dropped, *self._of_sums(needed), features, needed, any(of_derived))
 
-    def _of_map(self, needed: tuple[bool, ...]) -> tuple[bool, ...] | None:
+    def _of_sums(self, needed: tuple[bool, ...]) -> tuple[bool, bool]:
         place = self.form.mapped_by
         if place is None:
-            return None
+            return False, False
         first, root = 3 + 2 * place, self.form.root
         others = {first, first + 1} if root is None else {first, first + 1, 3 + 2 * root}
-        of_sums = any(flag for k, flag in enumerate(needed) if k not in others)
-        of_own = root is not None and needed[self.place_of_own]
-        return of_sums, of_own, *needed[first : first + 2], root is not None and needed[3 + 2 * root]
+        return any(flag for k, flag in enumerate(needed) if k not in others), needed[first]
 
     def _dropped(self, adjoint: Adjoint | None, num_operands: int) -> Sequence[int]:
         form, num_made = self.form, len(self.form.made)
@@ -130,9 +181,9 @@ class Shaped:
         return sorted({*remade, *given, *unread})
 
 
-def shaped_of(form: Form, shape: Shape) -> Shaped:
+def shaped_of(form: Form, shape: Shape, num_rest: int) -> Shaped:
     """The calls of a form and a shape; they are kept with the form."""
     found = form.shapes.get(shape)
     if found is None:
-        found = form.shapes[shape] = Shaped(form, shape)
+        found = form.shapes[shape] = Shaped(form, shape, num_rest)
     return found

@@ -31,8 +31,8 @@ class ProductLines(LaunchLines):
     """
 
     def __init__(self, like: str, of: tuple[torch.dtype, torch.device] | None = None) -> None:
-        super().__init__(None if of is None else launches_of(of[1]).InTurn)
-        self._like, self._of = like, of
+        super().__init__(None if of is None else launches_of(of[1]).InTurn, like, 0 if of is None else of[0].itemsize)
+        self._of = of
         self._words: list[str | int] = []
         self._sizes: list[Sizes] = []
 
@@ -69,7 +69,7 @@ class ProductLines(LaunchLines):
     def column_sums(self, rows: str | int, width: str | int, of: Matrix, out: Matrix, adds: bool = False) -> None:
         """Writes the sums of a matrix's columns: a product with ones."""
         self.product(
-            (1, rows, width), Matrix(f'address_of_one({self._like})', 0, 0), of, out, addend=out if adds else None
+            (1, rows, width), Matrix(f'address_of_one({self.like})', 0, 0), of, out, addend=out if adds else None
         )
 
     def sum_of_blocks(self, rows: str | int, count: int, width: int, of: str, out: Matrix) -> None:
@@ -96,7 +96,7 @@ class ProductLines(LaunchLines):
         """Makes the products written since the last a list."""
         if not self._words:
             return
-        listed, work, like = ProductList(self._words), _work_of(self._sizes), self._like
+        listed, work, like = ProductList(self._words), _work_of(self._sizes), self.like
         words, self._words, self._sizes = [*listed.head, *listed.names], [], []
         if self._of is None:
             name = self.knows(f'list_{len(self._scope)}', listed)
