@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol
 import torch
 
 Words = Sequence[str | int]
+# the size of what lies where something else does
+_NOTHING = '0'
 
 
 class Runnable(Protocol):
@@ -121,10 +123,14 @@ class LaunchLines:
 
     def rename(self, name: str, other: str) -> None:
         """Has a name stand for what another stands for."""
-        if self.is_reserved(other):
-            self._addresses[f'{name}.data_ptr()'] = self._addresses[f'{other}.data_ptr()']
-        else:
+        if not self.is_reserved(other):
             self.prepare(f'{name} = {other}')
+            return
+        self._addresses[f'{name}.data_ptr()'] = f'at_{name}'
+        for contents in [*self._reserved.values(), *self.rooms.values()]:
+            place = next((place for place, (there, _) in enumerate(contents) if there == other), None)
+            if place is not None:
+                contents.insert(place, (name, _NOTHING))
 
     def place(self, room: str, contents: Sequence[tuple[str, str]]) -> None:
         """Has names stand for what lies in a room of other lines, as these had it in `rooms`."""
@@ -132,7 +138,7 @@ class LaunchLines:
         for name, size in contents:
             self._addresses[f'{name}.data_ptr()'] = own = f'at_{name}'
             self._lines.append(f'{own} = {address}')
-            address = f'{own} + {self._number_bytes} * {size}'
+            address = own if size is _NOTHING else f'{own} + {self._number_bytes} * {size}'
 
     def is_reserved(self, name: str) -> bool:
         """Whether a name stands for memory in a room."""
@@ -160,7 +166,7 @@ class LaunchLines:
         for room, contents in self._reserved.items():
             name = f'{room}_{len(self.rooms)}'
             fill = 'new_zeros' if room == 'zeros' else 'new_empty'
-            self._lines.append(f'{name} = {self.like}.{fill}({" + ".join(size for _, size in contents)})')
+            self._lines.append(f'{name} = {self.like}.{fill}({" + ".join(size for _, size in contents if size is not _NOTHING)})')
             self.rooms[name] = contents
             self.place(name, contents)
         self._reserved = {}

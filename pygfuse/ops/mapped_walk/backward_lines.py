@@ -43,9 +43,12 @@ class _Backward:
         self._lines = MapLines(self._shape, kind.of, wanted.shaped.width_of_sums)
         self._operands = OperandLines(self._lines, self._form, wanted.shaped.num_rest)
         needed = dict(zip(self._names, wanted.needed, strict=True))
-        # blocks of heads are laid side by side, and rows added to rows, by operators of torch
+        # blocks of heads laid side by side, rows added to rows, and what extremes divide are of operators of torch
         is_read_by_torch = (
-            self._form.sums_heads or self._shape.added or any(part.linear is None for part in self._form.added)
+            self._form.sums_heads
+            or self._form.reduce in ('max', 'min')
+            or self._shape.added
+            or any(part.linear is None for part in self._form.added)
         )
         self._adjoint = AdjointLines(self._lines, {**needed, SUMMED: wanted.needs_sums}, not is_read_by_torch)
         for room, contents in forward.rooms.items():
@@ -99,9 +102,13 @@ class _Backward:
             addressed=self._addressed(),
         )
         for name, value in found.items():
-            side = form.program.operands[name].side
-            lines.counts[value] = {SOURCE: 'num_sources', TARGET: 'num_targets'}.get(side, 'num_ids')
+            lines.counts[value] = self._count_of(name)
         return found
+
+    def _count_of(self, name: str) -> str:
+        """The number of rows of an operand."""
+        sizes = {SOURCE: 'num_sources', TARGET: 'num_targets', EDGE: 'num_ids'}
+        return sizes.get(self._form.program.operands[name].side, '1')
 
     def _addressed(self) -> set[str]:
         """The operands whose gradients launches alone read: those of maps."""
@@ -125,6 +132,7 @@ class _Backward:
             given = f'{x}, {self._operands.vectors}, ({of_dots}, ), {found.get(name)}, {form.heads}, {form.channels}'
             lines.say(f'of_features, {", ".join(results)} = through_dots({given})')
             found[name] = 'of_features'
+            lines.counts['of_features'] = self._count_of(name)
             of_rest = {f'rest_{k}': result for k, result in enumerate(results)}
         for place, name in enumerate(form.given, len(form.dots)):
             if name in found:

@@ -68,7 +68,8 @@ class _Forward:
         operands.take()
         operands.derive(lambda is_remade: True)
         operands.weigh()
-        rooms = {'statistics': self._room_of('statistics')}
+        # what is divided by how many edges attain an extreme is a tensor
+        rooms = {'statistics': self._room_of('statistics')} if shaped.plan.bound.softmax else {}
         if not self._is_out and not shaped.shape.added:
             is_summed = self._in_place and not form.sums_heads
             rooms['out'] = self._room_of('summed' if is_summed else 'out')

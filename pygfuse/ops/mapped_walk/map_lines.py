@@ -118,7 +118,7 @@ class MapLines(ProductLines):
         conditions = [f'{taken[1]} == {self.size_of(part.side)[1]}', f'{given[1]} == {width}']
         conditions += [] if part.columns is None else [f'{inputs} >= {sum(taken)}']
         conditions += [] if part.outputs is None else [f'{outputs} >= {sum(given)}']
-        names = [rows, name]
+        names = [name] if part.side == SUMMED else [rows, name]
         if has_bias(part, self.shape):
             conditions.append(f'b{part.linear}.numel() == {outputs}')
             names.append(f'b{part.linear}')
@@ -178,11 +178,16 @@ class MapLines(ProductLines):
 
     def part_of_vector(self, name: str, part: Part) -> tuple[Matrix, str | int]:
         """What of a vector like a bias, which is contiguous, is a part's, and its length."""
-        if part.outputs is None:
-            # len() of a tensor is a function of Python
-            self.once(f'length_of_{name} = {name}.numel()')
-        first, length = part.outputs or (0, f'length_of_{name}')
+        first, length = part.outputs or (0, self._length_of(part))
         return matrix(name, 0, self._bytes(first)), length
+
+    def _length_of(self, part: Part) -> str | int:
+        """The length of the bias of a part's map."""
+        if part.side is not None:
+            return self.weight(part)[1]
+        # len() of a tensor is a function of Python
+        self.once(f'length_of_{part.linear} = b{part.linear}.numel()')
+        return f'length_of_{part.linear}'
 
     def count(self, name: str) -> str:
         """The number of rows of what has a name, one of `counts`."""
