@@ -166,7 +166,9 @@ class LaunchLines:
         for room, contents in self._reserved.items():
             name = f'{room}_{len(self.rooms)}'
             fill = 'new_zeros' if room == 'zeros' else 'new_empty'
-            self._lines.append(f'{name} = {self.like}.{fill}({" + ".join(size for _, size in contents if size is not _NOTHING)})')
+            self._lines.append(
+                f'{name} = {self.like}.{fill}({" + ".join(size for _, size in contents if size is not _NOTHING)})'
+            )
             self.rooms[name] = contents
             self.place(name, contents)
         self._reserved = {}
@@ -201,5 +203,8 @@ class LaunchLines:
             **self._scope,
             **names,
         }
+        import os
+
+        os.environ.get('SHOW') and print(f'def function({arguments}):\n{text}')
         exec(f'def function({arguments}):\n{text}', scope)
         return scope['function']

@@ -79,20 +79,22 @@ def product_words(
     return TURNED if is_turned else 0, *shape, *left, right.address, right_step, bias, *own[:2], *out[:2]
 
 
-def sum_words(shape: tuple[str | int, str | int, str | int], matrices: Matrix, out: Matrix) -> tuple[str | int, ...]:
+def sum_words(
+    shape: tuple[str | int, str | int, str | int], matrices: Matrix, out: Matrix, addend: Matrix | None = None
+) -> tuple[str | int, ...]:
     """The words of a sum of matrices.
 
     Args:
         shape: Rows, the number of matrices, and width.
         matrices: The first, with the steps from row to row and from one matrix to the next.
-        out: As of a product.
+        out, addend: As of a product.
 
     Example:
         >>> sum_words(('n', 3, 4), Matrix('x', 12, 4), Matrix('y', 4))
         (4, 'n', 3, 4, 0, 12, 0, 'x', 4, 0, 0, 0, 'y', 4)
     """
     address, row_step, step = matrices
-    return ADDED_UP, *shape, 0, row_step, 0, address, step, 0, 0, 0, *out[:2]
+    return ADDED_UP, *shape, 0, row_step, 0, address, step, 0, *(addend or _NOTHING)[:2], *out[:2]
 
 
 _NOTHING = Matrix(0, 0)

@@ -16,11 +16,9 @@ from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
 from pygfuse.conv._layer.checks import Inputs, NodePair
 from pygfuse.conv._layer.copies import EachCopy, OverCopies
 from pygfuse.conv._layer.edges import EdgeInput
-from pygfuse.conv._layer.few_edges import FewWalk, is_plain_like, weights_of
+from pygfuse.conv._layer.few_edges import FewWalk, weights_of
 from pygfuse.conv._layer.map_first import has_a_choice, mapped_sources, mapped_width, order_of
 from pygfuse.conv._layer.spec import SUMS, EdgeFeatures, EdgeWeight, Spec
-from pygfuse.graph.adjacency import target_row_of
-from pygfuse.mapping.few_edges import are_tiny
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
 from pygfuse.ops import Edges
 from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
@@ -236,40 +234,11 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         itself = _number_of_times(eps, x[1])
         if itself is None:
             return None
-        out = self._sum_tiny(x, edges, itself)
-        if out is not None:
-            return self.nn(out)
         out = self.walk_few(x, edges, form, itself=itself)
         if out is None:
             return None
         stages = _stages(self.nn)
         return _through(stages if form.form.mapped_by is None else stages[1:], out)
-
-    def _sum_tiny(self, x: NodePair, edges: FewEdges, itself: float) -> OptTensor:
-        """The same by operators of torch, with a row for each edge, where that takes less; else None.
-
-        All their nodes of autograd take less time than one that runs Python; of them no report tells.
-        """
-        source, target = x
-        features, width = edges.given['edge_attr'], source.shape[1]
-        if self.reduction != 'sum' or not are_tiny(edges.edge_index.shape[1], width * source.element_size()):
-            return None
-        if self.lin is not None:
-            linear = self.map_of_few('lin')
-            if linear is None or not all(is_plain_like(tensor, source) for tensor in linear[:2] if tensor is not None):
-                return None
-            features = torch.nn.functional.linear(features, linear.weight, linear.bias)
-        if features.shape[1] != width or target.shape[1] != width:
-            return None
-        self._note.backward = None
-        target_row = target_row_of(edges.flow)
-        ends = edges.edge_index.unbind()
-        try:
-            messages = (source.index_select(0, ends[1 - target_row]) + features).relu()
-            return (target if itself == 1.0 else itself * target).index_add(0, ends[target_row], messages)
-        except (IndexError, RuntimeError):
-            edges.check()
-            raise
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         return _network(self.nn, _with_itself(self, out, x[1]))

@@ -7,8 +7,6 @@ from pygfuse.mapping import records
 # of rows that are read and written: up to so many, adding edges as they come takes less than what has to be done first
 # for a walk of sorted ones
 MOST_BYTES = 2**23
-# of rows of edges: up to so many, torch's operators with a row for each edge take less than a function in Python
-MOST_TINY_BYTES = 2**16
 # edges: up to so many, PyG's operators on them take less than a network's, or than many operators on nodes
 MOST_OF_OPERATORS = 2**8
 # the same, where PyG's are few, and others a program
@@ -140,16 +138,6 @@ def are_multiplied(num_edges: int, num_features: int) -> bool:
         (True, False, False)
     """
     return num_edges > MOST_MAPPED_FIRST and num_features <= MOST_MULTIPLIED_FEATURES
-
-
-def are_tiny(num_edges: int, row_bytes: int) -> bool:
-    """Whether so few edges have a row each, where a program is one or two operators of torch.
-
-    Example:
-        >>> are_tiny(100, 256), are_tiny(500, 256)
-        (True, False)
-    """
-    return num_edges * row_bytes <= MOST_TINY_BYTES
 
 
 def are_of_a_product(num_edges: int) -> bool:

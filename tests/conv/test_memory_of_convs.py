@@ -9,7 +9,6 @@ import torch_geometric.nn
 
 import pygfuse
 import pygfuse.conv
-from pygfuse.mapping.few_edges import MOST_TINY_BYTES
 from pygfuse.memory import peak_bytes, saved_bytes
 from tests.support import cases as table
 from tests.support.parity import GRAPHS, random_edges
@@ -93,8 +92,7 @@ def test_what_is_saved_does_not_grow_with_edges(name, options):
 
 
 @pytest.mark.parametrize(('name', 'options', 'argument', 'width', 'copied'), WITH_EDGES, ids=str)
-def test_edge_features_are_all_that_grows_with_edges(name, options, argument, width, copied, monkeypatch):
-    monkeypatch.setattr('pygfuse.mapping.few_edges.MOST_TINY_BYTES', 0)
+def test_edge_features_are_all_that_grows_with_edges(name, options, argument, width, copied):
     conv = made(name, options)
     x = torch.randn(100, FEATURES, requires_grad=True)
     inputs = {'x': x, **({'x_0': x} if name == 'FAConv' else {})}
@@ -105,15 +103,6 @@ def test_edge_features_are_all_that_grows_with_edges(name, options, argument, wi
         saved.append(saved_bytes(lambda step=step: conv(**inputs, **step), exclude=step.values()))
     assert conv.note.reason is None
     assert saved[1] - saved[0] <= 1000 * 4 * copied
-
-
-def test_rows_of_tiny_edges_are_kept_up_to_a_bound():
-    conv, x = pygfuse.conv.GINEConv(torch.nn.Linear(FEATURES, CHANNELS), edge_dim=3), torch.randn(100, FEATURES)
-    saved, bound = [], MOST_TINY_BYTES // (4 * FEATURES)
-    for num_edges in (bound, bound + 1, bound + 2):
-        step = {'edge_index': random_edges(100, 100, num_edges), 'edge_attr': torch.rand(num_edges, 3)}
-        saved.append(saved_bytes(lambda step=step: conv(x, **step), exclude=step.values()))
-    assert saved[1] == saved[2] <= saved[0] <= saved[1] + MOST_TINY_BYTES
 
 
 WIDE = 48

@@ -221,11 +221,6 @@ class OverFewEdges:
         return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
 
 
-def is_plain_like(tensor: Tensor, x: Tensor) -> bool:
-    """Whether a tensor is torch's own and of the type of features."""
-    return tensor.dtype is x.dtype and type(tensor) in PLAIN
-
-
 def weights_of(linear: Module) -> Weights | None:
     """The weight and bias of a module that is a linear map and nothing else; None of others."""
     found = weight_and_bias(linear)

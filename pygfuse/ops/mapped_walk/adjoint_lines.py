@@ -68,19 +68,21 @@ class AdjointLines:
                 out = matrix(result, own)
                 addend = out if place else lines.row(terms.pop(0), own) if terms else None
                 lines.product((count, outputs, inputs), lines.row(grad, outputs), weight, out, addend=addend)
-            for term in terms:
-                lines.say(f'{result}.add_({term})')
+        elif len(terms) == 1:
+            lines.say(f'{result} = {terms.pop()}')
         elif terms:
-            lines.say(f'{result} = {" + ".join(terms)}')
-        scaled = self.scaled.get(name)
-        if scaled is not None:
-            if products:
-                lines.say(f'{result}.add_({scaled}, alpha=itself)')
-            else:
-                lines.say(
-                    f'{result} = ' + (f'add({result}, {scaled}, alpha=itself)' if terms else f'{scaled} * itself')
-                )
-        return bool(products or terms or scaled)
+            count, own = lines.size_of(name)
+            lines.prepare(f'{result} = source.new_empty({count}, {own})')
+            lines.add_two(result, [terms.pop(0), terms.pop(0)], (count, own))
+        for term in terms:
+            lines.add_two(result, [result, term], (count, own))
+        scaled, is_there = self.scaled.get(name), bool(self._rows.get(name))
+        # of one term, the result is the term's tensor
+        if scaled is not None and products:
+            lines.say(f'{result}.add_({scaled}, alpha=itself)')
+        elif scaled is not None:
+            lines.say(f'{result} = ' + (f'add({result}, {scaled}, alpha=itself)' if is_there else f'{scaled} * itself'))
+        return bool(products or is_there or scaled)
 
     def _write_weight(self, name: str) -> bool:
         lines, result = self._lines, f'of_{name}'

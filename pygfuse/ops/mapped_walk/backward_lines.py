@@ -13,7 +13,7 @@ from pygfuse._lib.finite import are_finite
 from pygfuse.ops.mapped_walk.adjoint_lines import AdjointLines
 from pygfuse.ops.mapped_walk.form import Part
 from pygfuse.ops.mapped_walk.forward_lines import OF_EDGES, Forward
-from pygfuse.ops.mapped_walk.map_lines import SUMMED, MapLines, rows_of
+from pygfuse.ops.mapped_walk.map_lines import GIVEN, SUMMED, MapLines, rows_of
 from pygfuse.ops.mapped_walk.operand_lines import OperandLines, arguments_of, is_remade
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET
@@ -43,21 +43,21 @@ class _Backward:
         self._lines = MapLines(self._shape, kind.of, wanted.shaped.width_of_sums)
         self._operands = OperandLines(self._lines, self._form, wanted.shaped.num_rest)
         needed = dict(zip(self._names, wanted.needed, strict=True))
-        # blocks of heads laid side by side, rows added to rows, and what extremes divide are of operators of torch
+        # blocks of heads laid side by side, and what extremes divide, are of operators of torch
         is_read_by_torch = (
             self._form.sums_heads
             or self._form.reduce in ('max', 'min')
             or self._shape.added
-            or any(part.linear is None for part in self._form.added)
+            or any(part.linear is None and self._is_alone(part) for part in self._shaped.added)
         )
         self._adjoint = AdjointLines(self._lines, {**needed, SUMMED: wanted.needs_sums}, not is_read_by_torch)
         for room, contents in forward.rooms.items():
             self._lines.place(room, contents)
-        self._lines.counts |= {'grad_of_result': 'num_targets', f'of_{SUMMED}': 'num_targets'}
+        self._lines.counts |= {GIVEN: 'num_targets', f'of_{SUMMED}': 'num_targets'}
 
     def written(self) -> Callable[..., tuple]:
         form, lines, wanted = self._form, self._lines, self._wanted
-        grad, found, of_rest = 'grad_of_result', {}, {}
+        grad, found, of_rest = GIVEN, {}, {}
         if form.mapped_by is not None:
             self._adjoint.add(Part(SUMMED, form.mapped_by), grad)
             if form.root is not None:
@@ -79,7 +79,7 @@ class _Backward:
             lines.knows('are_finite', are_finite)
             matrices = '[value for value in results if value is not None and value.dim() == 2]'
             lines.say(f'results = results if are_finite({matrices}) else None')
-        arguments = ', '.join([*OF_EDGES, 'grad_of_result', *self._kept, *self._names])
+        arguments = ', '.join([*OF_EDGES, GIVEN, *self._kept, *self._names])
         return lines.function(arguments, f'results, {num_walked}', {'add': torch.add, 'Product': Product})
 
     def _walk(self, grad: str) -> dict[str, str]:
@@ -116,10 +116,19 @@ class _Backward:
         return {
             name
             for name, parts in form.made.items()
-            if all(part.linear is not None for part in parts)
+            if not any(part.linear is None and self._is_alone(part) for part in parts)
             and name not in (*form.dots.values(), *self._shaped.products)
             and not (form.loops and parts[0].side == EDGE)
         }
+
+    def _is_alone(self, part: Part) -> bool:
+        """Whether the gradient of rows that are taken as they are may be that of this part, and nothing more."""
+        form, adjoint, name = self._form, self._wanted.adjoint, rows_of(part.side, self._shape)
+        made = [parts for name, parts in form.made.items() if adjoint is not None and name in adjoint.needed.names]
+        there = [*self._shaped.added, *(other for parts in made for other in parts)]
+        there += [] if form.root is None else [Part(TARGET, form.root)]
+        of_rows = [other for other in there if other.side is not None and rows_of(other.side, self._shape) == name]
+        return len(of_rows) == 1 or self._shape.added
 
     def _of_rest(self, found: dict[str, str]) -> dict[str, str]:
         """The gradients of the vectors of dots and of what is given, by their names."""
@@ -154,7 +163,7 @@ class _Backward:
             if is_product:
                 # once, of whatever maps the weight is the sum
                 self._adjoint.add_rows(EDGE, f'{found[name]}.features')
-        for part in self._form.added:
+        for part in self._shaped.added:
             self._adjoint.add(part, grad)
         if self._shape.added:
             self._adjoint.scaled[rows_of(TARGET, self._shape)] = grad

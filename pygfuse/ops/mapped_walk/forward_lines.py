@@ -54,7 +54,7 @@ class _Forward:
         self._shaped, self._kind, self._kept = shaped, kind, kept
         form, shape = shaped.form, shaped.shape
         self._lines = MapLines(shape, kind.of, shaped.width_of_sums)
-        self._added = [part for part in form.added if is_there(part, shape)]
+        self._added = [part for part in shaped.added if is_there(part, shape)]
         # what backward reads is not written over
         self._in_place = form.sums_heads or not shaped.plan.reads_output
         is_new = form.sums_heads or (not self._in_place and (self._added or shape.added))

@@ -13,6 +13,8 @@ from pygfuse.ops.nodes.product_lines import ProductLines, contiguous, matrix
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
 SIDES = (SOURCE, TARGET, EDGE)
+# the gradient that a call's adjoint is given
+GIVEN = 'grad_of_result'
 # what stands for a side where the result is mapped: its rows
 SUMMED = 'summed'
 
@@ -24,13 +26,15 @@ class Shape(NamedTuple):
         same: Whether sources and targets are one tensor.
         biased: Whether each map has a bias.
         turned: Whether the weight of each is ``[in, out]``.
-        added: Whether rows of targets are added to the result.
+        once: Whether rows of targets are added to the result, once.
+        added: Whether they are added any other number of times.
         multiplies: Whether the walk multiplies rows of edges.
     """
 
     same: bool
     biased: tuple[bool, ...]
     turned: tuple[bool, ...]
+    once: bool
     added: bool
     multiplies: bool
 
@@ -78,7 +82,7 @@ class MapLines(ProductLines):
         terms = [] if begun is None else [begun]
         terms += [rows_of(part.side, self.shape) for part in there if part.linear is None]
         biases = [f'b{part.linear}' for part in there if part.side is None]
-        if not maps and not biases:
+        if not maps and not biases and (len(terms) != 2 or begun is None):
             write = self.prepare if begun is None else self.say
             write(f'{result} = {" + ".join(terms)}' + ('.contiguous()' if len(terms) == 1 else ''))
             return
@@ -91,6 +95,9 @@ class MapLines(ProductLines):
             self.prepare(f'{result} = source.new_empty({count}, {width})')
         out = matrix(result, width)
         addend = None
+        if not maps and not biases:
+            self.add_two(result, terms, (count, width))
+            return
         if terms:
             addend = self.row(terms.pop(0), width) if begun is not None else self._term(terms.pop(0), width)
         for part in maps:
@@ -107,6 +114,12 @@ class MapLines(ProductLines):
             addend = out
         for name in terms:
             self.say(f'{result}.add_({name})')
+
+    def add_two(self, result: str, terms: Sequence[str], size: tuple[str, str | int]) -> None:
+        """Writes the sum of rows of a size by their names, of which the result's may be one."""
+        rows, width = size
+        of_terms = [self._term(name, width) if name in (*SIDES, GIVEN) else matrix(name, width) for name in terms]
+        self.sum_of_two(rows, width, *of_terms, matrix(result, width))
 
     def check(self, part: Part, width: int) -> None:
         """Writes a check that a part maps rows of its side to rows of a width."""

@@ -71,7 +71,8 @@ def walk_of_maps(
         biased.append(bias is not None)
         turned.append(is_turned)
     multiplies = features is not None and are_multiplied(*features.shape)
-    shape = Shape(same, tuple(biased), tuple(turned), itself is not None, multiplies)
+    is_once = itself == 1.0
+    shape = Shape(same, tuple(biased), tuple(turned), is_once, not (is_once or itself is None), multiplies)
     shaped = shaped_of(form, shape, len(rest))
     given = source, None if same else target, features, *tensors, *rest
     if torch.is_grad_enabled():

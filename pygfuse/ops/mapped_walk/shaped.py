@@ -80,6 +80,7 @@ class Shaped:
         num_mapped: The number of tensors that maps take: three of rows, and two of each map.
         plan: What is known of the walks.
         products: The operands of edges that walks multiply.
+        added: What is added to the result.
         width_of_sums: Values in a row of the result before it is mapped.
     """
 
@@ -88,6 +89,7 @@ class Shaped:
         self.num_mapped = 3 + 2 * len(shape.biased)
         self.products = products_of(form, shape)
         self.plan = form.plan(self.products)
+        self.added = (*form.added, *((Part(TARGET),) if shape.once else ()))
         self.width_of_sums = form.channels * (1 if form.sums_heads else form.heads)
         self._steps: dict[tuple, Step] = {}
 

@@ -77,6 +77,11 @@ class ProductLines(LaunchLines):
         self._words += sum_words((rows, count, width), Matrix(f'{of}.data_ptr()', count * width, width), out)
         self._sizes.append((rows, count, width))
 
+    def sum_of_two(self, rows: str | int, width: str | int, first: Matrix, second: Matrix, out: Matrix) -> None:
+        """Writes the sum of two matrices, of which `out` may be one."""
+        self._words += sum_words((rows, 1, width), Matrix(first.address, first.row_step, 0), out, second)
+        self._sizes.append((rows, 1, width))
+
     def launch(self, entry: Entry) -> None:
         """Writes a launch, which runs behind the products written before."""
         self._finish_list()

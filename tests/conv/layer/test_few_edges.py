@@ -126,11 +126,8 @@ def not_sorted(fused, plain, arguments, monkeypatch):
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize(
-    ('name', 'most_bytes'), [*((name, few_edges.MOST_TINY_BYTES) for name in OF_EDGES), ('GINE', 0)]
-)
-def test_features_of_edges(name, most_bytes, monkeypatch):
-    monkeypatch.setattr(few_edges, 'MOST_TINY_BYTES', most_bytes)
+@pytest.mark.parametrize('name', OF_EDGES)
+def test_features_of_edges(name, monkeypatch):
     torch.manual_seed(3)
     fused, x = pygfuse.fuse(OF_EDGES[name]()).double(), features()
     width = WIDTH if name.endswith('as they are') else 3
@@ -145,7 +142,6 @@ def test_features_of_edges(name, most_bytes, monkeypatch):
 @pytest.mark.parametrize('has_map', [True, False])
 @pytest.mark.parametrize('flow', ['source_to_target', 'target_to_source'])
 def test_a_few_rows_of_edges(has_map, flow):
-    """Along tiny edges GINE is a few operators of torch; what decides and what is refused is the same."""
     conv = pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), edge_dim=3 if has_map else None, flow=flow)
     fused, x = pygfuse.fuse(conv).double(), features()
     plain, of_edges = pygfuse.unfuse(copy.deepcopy(fused)), torch.rand(EDGES, 3 if has_map else WIDTH).double()

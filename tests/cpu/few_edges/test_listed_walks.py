@@ -30,9 +30,7 @@ BY_CHUNKS = 'GINEConv, mapped edges', 'CGConv, mapped edges'
 
 @pytest.fixture(autouse=True)
 def _threads(monkeypatch):
-    # a GINE would run operators of torch
-    monkeypatch.setattr(few_edges, 'MOST_TINY_BYTES', 0)
-    # and features would be mapped before
+    # features would be mapped before
     monkeypatch.setattr(few_edges, 'MOST_MAPPED_FIRST', 0)
     before = torch.get_num_threads()
     yield
