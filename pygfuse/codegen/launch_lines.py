@@ -6,6 +6,7 @@ Of few rows and edges, a kernel takes less time than what Python does around it.
 from __future__ import annotations
 
 import array
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -175,7 +176,7 @@ class LaunchLines:
         runner, number = self._in_turn(entries), len(self._scope)
         block, name = f'block_{number}', self.knows(f'launches_{number}', runner)
         words = [*runner.head, *(word for entry in entries for word in entry.words)]
-        self._lines.append(f'{block} = array("q", ({", ".join(map(str, words))}))')
+        self._fill(block, words)
         together = f'{self.knows(f"alone_{number}", runner.alone)}({block})'
         works = ''.join(f'{entry.work}, ' for entry in entries)
         by_itself = f'{name}.run({block}, ({works}))'
@@ -185,6 +186,19 @@ class LaunchLines:
         for entry in entries:
             self._lines += [line.format(f'{block}[{first + entry.told}]') for line in entry.behind]
             first += len(entry.words)
+
+    def _fill(self, block: str, words: Words) -> None:
+        """Writes a block, of which numbers that are known are copied."""
+        known = {place: int(word) for place, word in enumerate(words) if str(word).lstrip('-').isdigit()}
+        template = array.array('q', [known.get(place, 0) for place in range(len(words))])
+        self._lines.append(f'{block} = {self.knows(f"of_{block}", template)}[:]')
+        others = [(place, str(word)) for place, word in enumerate(words) if place not in known]
+        met = collections.Counter(word for _, word in others)
+        for word in [word for word, count in met.items() if count > 1 and not word.isidentifier()]:
+            own = f'{block}_{len(self._lines)}'
+            self._lines.append(f'{own} = {word}')
+            others = [(place, own if other == word else other) for place, other in others]
+        self._lines += [f'{block}[{place}] = {word}' for place, word in others]
 
     def function(self, arguments: str, result: str, names: Mapping[str, object] = MappingProxyType({})) -> Callable:
         """``function(arguments)``: all that was written, and what it returns.

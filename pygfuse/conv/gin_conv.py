@@ -223,7 +223,7 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
 
     def map_of_few(self, name: str) -> Weights | None:
         # with which the network begins
-        return super().map_of_few(name) if name != 'nn' else weights_of(_stages(self.nn)[0])
+        return super().map_of_few(name) if name != 'nn' else weights_of(_stages(self._modules['nn'])[0])
 
     def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
         eps = self._buffers.get('eps')
@@ -237,7 +237,7 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         out = self.walk_few(x, edges, form, itself=itself)
         if out is None:
             return None
-        stages = _stages(self.nn)
+        stages = _stages(self._modules['nn'])
         return _through(stages if form.form.mapped_by is None else stages[1:], out)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:

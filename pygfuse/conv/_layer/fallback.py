@@ -86,8 +86,10 @@ def why_not_reduce(conv: MessagePassing, known: tuple[str, ...]) -> str | None:
 
 def why_not_maps(conv: MessagePassing, names: tuple[str, ...]) -> str | None:
     """The reason, if any, for which linear maps inside a layer cannot be taken apart: they are more than that."""
+    modules = conv._modules
     for name in names:
-        module = getattr(conv, name, None)
+        # PyG's classes have None for a map that is not there, which is no module
+        module = modules[name] if name in modules else getattr(conv, name, None)
         reason = None if module is None else why_not_linear(module, name)
         if reason is not None:
             return reason

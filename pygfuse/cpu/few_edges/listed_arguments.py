@@ -17,6 +17,8 @@ from pygfuse.program.program import TARGET, BoundProgram
 
 # of a product, as names of tensors have them behind a colon
 PARTS = Product._fields[:2]
+# how the names of rows begin
+ROWS = 'tensor_', 'out', 'statistics', 'grad', 'of_messages', 'found_'
 
 
 class Given:
@@ -63,6 +65,13 @@ class Given:
     def absent(self, name: str) -> None:
         """An argument that is given and not packed."""
         self.named.pop(name, None)
+
+    @property
+    def unread_lengths(self) -> set[str]:
+        """The words that are lengths of rows of nodes and edges, which no walk reads."""
+        parts = {f'tensor_{k}' for k, name in enumerate(self._tensors) if ':' in name}
+        rows = [name for name in self.named if name.startswith(ROWS) and name not in parts]
+        return {f'{name}.numel()' for name in rows}
 
     def arguments(self, bound: BoundProgram, row: Row, tiles: Tensor) -> tuple:
         """The first arguments of both walks.

@@ -343,8 +343,8 @@ def _write_launch(
     # it is in the block, where it is read when the walk is done
     place = words.index('num_walked')
     words[place] = '0'
-    # nor does a walk read the lengths of rows, which may lie in a room
-    words = ['0' if lines.is_reserved(word.removesuffix('.numel()')) else word for word in words]
+    # of rows of nodes and edges, no walk reads the length
+    words = ['0' if word in given.unread_lengths else word for word in words]
     lines.keep(kept)
     lines.knows('bits', bits_of)
     lines.knows('refuse_edges', _refuse)
