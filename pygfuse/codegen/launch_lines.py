@@ -54,6 +54,22 @@ class Entry(NamedTuple):
     told: int = 0
 
 
+def told_by(launch: Runnable, words: Words, name: str, refuse: str) -> Entry:
+    """A launch that tells a number, which has a name from then on.
+
+    Args:
+        launch, words: As of `Entry`; the word that is this name is the address where the number is written.
+        name: The name.
+        refuse: The name of what is called where the number is negative.
+    """
+    words = list(words)
+    place = words.index(name)
+    words[place] = '0'
+    # it is in the block, where it is read when the launch has run
+    behind = f'{name} = {{0}}', f'if {name} < 0: {refuse}()'
+    return Entry(launch, [*words, '0'], ((place, len(words)),), behind=behind, told=len(words))
+
+
 class InTurn(Protocol):
     """Launches that a backend runs one after another.
 

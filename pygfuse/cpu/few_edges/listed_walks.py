@@ -13,7 +13,7 @@ from torch import Tensor
 from pygfuse._lib.panels import pack
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Draws
-from pygfuse.codegen.launch_lines import Entry, LaunchLines
+from pygfuse.codegen.launch_lines import LaunchLines, told_by
 from pygfuse.codegen.packing import bits_of, written_words
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.compilation.in_turn import InTurn, OnThreads
@@ -340,17 +340,13 @@ def _write_launch(
 ) -> None:
     kept: list[Tensor] = []
     words = written_words(parts, arguments, given.named, kept)
-    # it is in the block, where it is read when the walk is done
-    place = words.index('num_walked')
-    words[place] = '0'
     # of rows of nodes and edges, no walk reads the length
     words = ['0' if word in given.unread_lengths else word for word in words]
     lines.keep(kept)
     lines.knows('bits', bits_of)
     lines.knows('refuse_edges', _refuse)
-    behind = 'num_walked = {0}', 'if num_walked < 0: refuse_edges()'
     runnable = OnThreads(launch, _two_threads if is_shared else None)
-    lines.launch(Entry(runnable, [*words, '0'], ((place, len(words)),), behind=behind, told=len(words)))
+    lines.launch(told_by(runnable, words, 'num_walked', 'refuse_edges'))
 
 
 def _ends_of(listed: Listed) -> tuple[Tensor, int, int, int, int]:

@@ -6,17 +6,18 @@ order, whatever was done with them before.
 
 from __future__ import annotations
 
-import array
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.packing import integers_that_stand_for, written_packer
+from pygfuse.codegen.launch_lines import LaunchLines, told_by
+from pygfuse.codegen.packing import bits_of, integers_that_stand_for, written_words
+from pygfuse.cpu.compilation.in_turn import InTurn, OnThreads
 from pygfuse.cpu.compilation.kernel import Kernel
-from pygfuse.cpu.compilation.launch import Launch
 from pygfuse.cpu.nodes.zero_rows import line_of, looks
 from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
 from pygfuse.cpu.vectors.layout import Layout
@@ -106,30 +107,74 @@ def _body(layout: Layout, dtype: torch.dtype, reduce: str, transposed: bool, beg
     return add_along_edges
 
 
-# what calls bring, in the order of the lines that pack it
 _NUMBERS = 'target_row', 'num_targets', 'num_sources', 'num_added'
-_BROUGHT = 'edge_index', *_NUMBERS, 'x', 'weights', 'own', 'itself', 'out'
+
+
+class Summed(NamedTuple):
+    """A sum along few edges, but for their numbers.
+
+    Attributes:
+        dtype, width: Of rows.
+        reduce: How edges are added up.
+        transposed: Whether rows of targets are added at sources.
+        with_itself: Whether each row is added to its own sum, ``itself`` times.
+        begun: Whether sums are added to rows that are there.
+    """
+
+    dtype: torch.dtype
+    width: int
+    reduce: str
+    transposed: bool = False
+    with_itself: bool = False
+    begun: bool = False
+
+
+def write_sum(lines: LaunchLines, summed: Summed, x: str = 'x', out: str = 'out') -> None:
+    """Writes lines that add up, and set ``num_added``, the number of edges.
+
+    They read ``edge_index``, ``target_row``, ``num_targets``, ``num_sources`` and, where they are weighted or each row
+    is added to its own sum, ``weights`` and ``itself``. They raise an IndexError if an edge names a node that is not
+    there.
+
+    Args:
+        lines: Where they are written.
+        summed: The sum.
+        x, out: The names of the rows and of the sums, contiguous.
+    """
+    dtype = summed.dtype
+    named: dict[str, object] = {x: torch.empty(0, dtype=dtype, device='cpu')}
+    named[out] = torch.empty(0, dtype=dtype, device='cpu')
+    named['edge_index'] = torch.empty(0, dtype=torch.int64, device='cpu')
+    named |= integers_that_stand_for(_NUMBERS)
+    named |= {'itself': float('0.5')} if summed.with_itself else {}
+    named |= {'weights': torch.empty(0, dtype=dtype, device='cpu')} if summed.reduce == WEIGHTED else {}
+    own = named[x] if summed.with_itself else None
+    of_rows = named[x], named.get('weights'), own, named.get('itself'), named[out]
+    of_edges = [named[name] for name in ('edge_index', *_NUMBERS[:3])]
+    lines.knows('bits', bits_of)
+    lines.knows('refuse_edges', _refuse)
+    for layout, starts in blocks(dtype, summed.width, FORWARD_REGISTERS):
+        key = str(layout.row), summed.reduce, str(summed.transposed), str(summed.begun)
+        name = f'{summed.reduce} along few edges, {layout.channels}, {layout.element}'
+        kernel = Kernel(_body(layout, dtype, summed.reduce, summed.transposed, summed.begun), name, key)
+        arguments = starts, *of_edges, summed.width, *of_rows, named['num_added']
+        kept: list[Tensor] = []
+        words = written_words(starts.numel(), arguments, named, kept)
+        # of rows, whose lengths nobody reads, some have no tensor
+        words = ['0' if word in (f'{x}.numel()', f'{out}.numel()') else word for word in words]
+        lines.keep(kept)
+        lines.launch(told_by(OnThreads(kernel.untested(arguments)), words, 'num_added', 'refuse_edges'))
+
+
+def _refuse() -> None:
+    raise IndexError('an edge names a node that is not there')
 
 
 @functools.lru_cache(maxsize=256)
-def _launches(
-    dtype: torch.dtype, width: int, reduce: str, transposed: bool, with_itself: bool, begun: bool
-) -> tuple[tuple[Launch, Callable], ...]:
-    """A launch for each layout of blocks of channels, and what packs that which calls bring."""
-    rows = 'x', 'out', *(['weights'] if reduce == WEIGHTED else []), *(['own'] if with_itself else [])
-    named: dict[str, object] = {name: torch.empty(0, dtype=dtype, device='cpu') for name in rows}
-    named['edge_index'] = torch.empty(0, dtype=torch.int64, device='cpu')
-    named |= integers_that_stand_for(_NUMBERS)
-    named |= {'itself': float('0.5')} if with_itself else {}
-    of_edges, of_rows = ([named.get(name) for name in names] for names in (('edge_index', *_NUMBERS[:3]), _BROUGHT[5:]))
-    found = []
-    for layout, starts in blocks(dtype, width, FORWARD_REGISTERS):
-        key = str(layout.row), reduce, str(transposed), str(begun)
-        name = f'{reduce} along few edges, {layout.channels}, {layout.element}'
-        kernel = Kernel(_body(layout, dtype, reduce, transposed, begun), name, key)
-        arguments = starts, *of_edges, width, *of_rows, named['num_added']
-        found.append((kernel.untested(arguments), written_packer(starts.numel(), arguments, named, _BROUGHT)))
-    return tuple(found)
+def _written(summed: Summed) -> Callable[..., int]:
+    lines = LaunchLines(InTurn)
+    write_sum(lines, summed)
+    return lines.function('edge_index, target_row, num_targets, num_sources, x, weights, itself, out', 'num_added')
 
 
 def add_along_edges(
@@ -167,13 +212,6 @@ def add_along_edges(
     x = x if x.is_contiguous() else x.contiguous()
     width = x.shape[1]
     out = x.new_empty(num_sources if transposed else num_targets, width) if begun is None else begun
-    num_added = array.array('q', (0,))
-    address, _ = num_added.buffer_info()
-    own = None if itself is None else x
-    for launch, packed in _launches(x.dtype, width, reduce, transposed, own is not None, begun is not None):
-        block = packed(edge_index, target_row, num_targets, num_sources, address, x, weights, own, itself, out)
-        launch.alone(block.buffer_info()[0])
-    added = num_added[0]
-    if added < 0:
-        raise IndexError('an edge names a node that is not there')
+    summed = Summed(x.dtype, width, reduce, transposed, itself is not None, begun is not None)
+    added = _written(summed)(edge_index, target_row, num_targets, num_sources, x, weights, itself, out)
     return out, added

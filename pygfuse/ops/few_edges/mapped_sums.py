@@ -5,18 +5,24 @@ Of so few rows, what autograd does for a node takes as long as the node's produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 
+from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.functions import untransformed
 from pygfuse._lib.hooks import weight_and_bias
 from pygfuse._lib.modes import nothing_is_said
-from pygfuse.ops.few_edges.sums import TYPES, FewEdges, added_along, sum_along
-from pygfuse.ops.nodes.sum_maps import adjoint_of_maps, maps_of_sums
+from pygfuse.graph.adjacency import target_row_of
+from pygfuse.ops.few_edges.sums import TYPES, FewEdges, sum_along
+from pygfuse.ops.listed import list_of
+from pygfuse.ops.nodes.product_lines import ProductLines, contiguous
+from pygfuse.ops.nodes.sum_maps import write_adjoint, write_maps
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.intercepted import PLAIN, is_plain_gradient
@@ -62,10 +68,11 @@ def mapped_sum_along(
         weights = *of_linear, None if of_root is None else of_root[0]
         # of rows that are both, one gradient
         other = None if root is None or target is source else target
-        said = edges, (reduce, itself), edges.edge_index
+        form, tensors = (reduce, itself), (source, other, *weights)
         if torch.is_grad_enabled():
-            return _apply(*said, source, other, *weights)
-        return _forward(*said, source, other, *weights)[0]
+            return _apply(edges, form, edges.edge_index, *tensors)
+        step = _step_of(edges, form, tensors, None)
+        return _forward(step, edges, itself, edges.edge_index, tensors)[0]
     out = linear(sum_along(source, edges, reduce, itself))
     return out if root is None else out + root(target)
 
@@ -82,55 +89,152 @@ def _weights_for(x: Tensor, linear: Module) -> tuple[Tensor, Tensor | None] | No
 Sum = tuple[str, float | None]
 
 
+class _Kind(NamedTuple):
+    """What lines depend on.
+
+    Attributes:
+        of: The type and device of all tensors.
+        width: Of the rows that are summed.
+        reduce: How these are summed.
+        with_itself: Whether rows are added to their own sums.
+        biased, rooted: Whether there are a bias and a weight of targets.
+        same: Whether sources and targets are one tensor.
+        needed: Which of sources, targets, the weight, the bias and the other weight need a gradient; None where nobody
+            differentiates.
+    """
+
+    of: tuple[torch.dtype, torch.device]
+    width: int
+    reduce: str
+    with_itself: bool
+    biased: bool
+    rooted: bool
+    same: bool
+    needed: tuple[bool, ...] | None
+
+
+class _Step(NamedTuple):
+    """Calls of a kind, written out.
+
+    Attributes:
+        forward: ``forward(edge_index, ..., itself, x, target, weight, bias, root)``: the output, and memory that holds
+            the sums or None.
+        backward: ``backward(edge_index, ..., itself, grad, kept, x, target, weight, bias, root)``: the gradients of the
+            last five, and the number of edges walked or None; None where nobody differentiates.
+    """
+
+    forward: Callable[..., tuple[Tensor, Tensor | None]]
+    backward: Callable[..., tuple[tuple[Tensor | None, ...], int | None]] | None
+
+
+_OF_EDGES = 'edge_index, target_row, num_sources, num_targets, itself'
+_TENSORS = 'x, target, weight, bias, root'
+
+
+@functools.lru_cache(maxsize=1024)
+def _step(kind: _Kind) -> _Step:
+    needed, size = kind.needed, ('num_targets', kind.width)
+    # only the gradient of the weight reads the sums
+    room = 'kept' if needed is not None and needed[2] else 'rows'
+    lines = _lines(kind)
+    lines.reserve('sums', f'num_targets * {kind.width}', room)
+    few_edges_of(kind.of[1]).write_sum(lines, _summed(kind), out='sums')
+    write_maps(lines, kind.biased, kind.rooted, size)
+    lines.wait()
+    (name, contents), *_ = lines.rooms.items()
+    arguments = f'{_OF_EDGES}, {_TENSORS}'
+    forward = lines.function(arguments, f'out, {name if room == "kept" else None}')
+    return _Step(forward, None if needed is None else _written_back(kind, name, contents))
+
+
+def _written_back(kind: _Kind, kept: str, contents: Sequence[tuple[str, str]]) -> Callable:
+    is_shared, needed, size = kind.rooted and kind.same, kind.needed, ('num_targets', kind.width)
+    lines = _lines(kind)
+    if needed[2]:
+        lines.place(kept, contents)
+    of_sums, of_own, *others = write_adjoint(lines, needed, is_shared, size, reserves_sums=True)
+    of_x, num_added = 'None', 'None'
+    if needed[0]:
+        # of rows that are both, to the gradient that the other map gives
+        of_x, num_added = of_own if is_shared else 'of_x', 'num_added'
+        if not is_shared:
+            lines.prepare('of_x = x.new_empty(x.shape)')
+        few_edges_of(kind.of[1]).write_sum(lines, _summed(kind, transposed=True), of_sums, of_x)
+    found = ', '.join([of_x, 'None' if is_shared else of_own, *others])
+    return lines.function(f'{_OF_EDGES}, grad, {kept}, {_TENSORS}', f'({found}), {num_added}')
+
+
+def _lines(kind: _Kind) -> ProductLines:
+    lines = ProductLines('x', kind.of)
+    lines.prepare(contiguous(['x']))
+    # the rows that the other weight maps
+    lines.prepare(f'own = {"x" if kind.same else "target"}')
+    return lines
+
+
+def _summed(kind: _Kind, transposed: bool = False) -> Any:
+    begun = transposed and kind.rooted and kind.same
+    sums = few_edges_of(kind.of[1])
+    return sums.Summed(kind.of[0], kind.width, kind.reduce, transposed, kind.with_itself, begun)
+
+
+def _step_of(edges: FewEdges, form: Sum, tensors: Sequence[Tensor | None], needed: tuple[bool, ...] | None) -> _Step:
+    x, target, _, bias, root = tensors
+    (num_rows, width), (reduce, itself) = x.shape, form
+    _check(edges, num_rows, itself)
+    there = itself is not None, bias is not None, root is not None, target is None
+    return _step(_Kind((x.dtype, x.device), width, reduce, *there, needed))
+
+
+def _check(edges: FewEdges, num_rows: int, itself: float | None) -> None:
+    if num_rows != edges.num_sources:
+        raise ValueError(f"Expected 'x' to have {edges.num_sources} rows (got {num_rows})")
+    if itself is not None and edges.num_sources != edges.num_targets:
+        raise ValueError(
+            f"Expected as many sources as targets for 'itself' (got {edges.num_sources}, {edges.num_targets})"
+        )
+
+
 def _forward(
-    edges: FewEdges, form: Sum, edge_index: Tensor, x: Tensor, target: Tensor | None,
-    weight: Tensor, bias: Tensor | None, root: Tensor | None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The output and the sums."""
-    sums, _ = added_along(x, edge_index, edges, *form, False)
-    own = None if root is None else x if target is None else target
-    return maps_of_sums(bias is not None, root is not None)(sums, own, weight, bias, root), sums
+    step: _Step, edges: FewEdges, itself: float | None, edge_index: Tensor, tensors: Sequence[Tensor | None]
+) -> tuple[Tensor, Tensor | None]:
+    """The output, and what is kept."""
+    nodes = target_row_of(edges.flow), edges.num_sources, edges.num_targets
+    try:
+        return step.forward(edge_index, *nodes, itself, *tensors)
+    except IndexError:
+        edges.check()
+        raise
 
 
 class _MappedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, edges, form, edge_index, x, target, weight, bias, root):
-        out, sums = _forward(edges, form, edge_index, x, target, weight, bias, root)
-        # only the gradient of the weight reads them
-        kept = sums if weight.requires_grad else None
-        ctx.save_for_backward(edge_index, kept, x, target, weight, bias, root)
-        ctx.edges, ctx.form = edges, form
+    def forward(ctx, edges, form, edge_index, *tensors):
+        step = _step_of(edges, form, tensors, ctx.needs_input_grad[3:])
+        out, kept = _forward(step, edges, form[1], edge_index, tensors)
+        ctx.save_for_backward(edge_index, kept, *tensors)
+        ctx.said = step, edges, form
         return out
 
     @staticmethod
     @in_types_of_forward
     def backward(ctx, grad):
-        edge_index, sums, *tensors = ctx.saved_tensors
-        needed = ctx.needs_input_grad[3:]
+        step, edges, form = ctx.said
+        edge_index, kept, *tensors = ctx.saved_tensors
         if is_plain_gradient(grad) and nothing_is_said() and not torch.is_grad_enabled():
-            found = _gradients(ctx.edges, ctx.form, edge_index, sums, tensors, grad, needed)
+            walked = edge_index if edge_index is edges.edge_index else list_of(edge_index)
+            nodes = target_row_of(edges.flow), edges.num_sources, edges.num_targets
+            found, num_added = step.backward(walked, *nodes, form[1], grad, kept, *tensors)
+            if num_added is not None:
+                edges.walked_back(num_added)
         else:
             # the sums' own adjoint is noted, and can be differentiated
-            found = differentiable(_by_parts(ctx.edges, ctx.form, edge_index), tensors, grad, needed)
+            compute = _by_parts(edges, form, edge_index)
+            found = differentiable(compute, tensors, grad, ctx.needs_input_grad[3:])
         return None, None, None, *found
 
 
 _apply = untransformed(_MappedSum)
-
-
-def _gradients(
-    edges: FewEdges, form: Sum, edge_index: Tensor, sums: Tensor, tensors: list[Tensor | None],
-    grad: Tensor, needed: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients of sources, targets, the weight, the bias and the other weight."""
-    x, target, weight, _, root = tensors
-    is_shared = root is not None and target is None
-    of_sums, of_own, *others = adjoint_of_maps(needed, is_shared)(grad, sums, x if is_shared else target, weight, root)
-    if not needed[0]:
-        return None, of_own, *others
-    of_x, added = added_along(of_sums, edge_index, edges, *form, True, of_own if is_shared else None)
-    edges.walked_back(added)
-    return of_x, None if is_shared else of_own, *others
 
 
 def _by_parts(edges: FewEdges, form: Sum, edge_index: Tensor) -> Callable[..., Tensor]:

@@ -31,21 +31,35 @@ def maps_of_sums(biased: bool, rooted: bool) -> Callable[..., Tensor]:
     The function raises a ValueError where the shapes of these tensors do not fit one another.
     """
     lines = ProductLines('sums')
-    lines.prepare('(rows, inner), width = sums.shape, weight.shape[0]')
-    lines.prepare('weight, out = weight.contiguous(), sums.new_empty(rows, width)')
-    turned, out = matrix('weight', 'inner').turned, matrix('out', 'width')
-    lines.expect(['weight.shape[1] == inner'], 'sums', 'weight')
+    lines.prepare('rows, inner = sums.shape')
+    write_maps(lines, biased, rooted, ('rows', 'inner'))
+    return lines.function('sums, own, weight, bias, root', 'out')
+
+
+def write_maps(lines: ProductLines, biased: bool, rooted: bool, size: tuple[str, str | int]) -> None:
+    """Writes lines that set ``out`` to what `maps_of_sums` gives.
+
+    Args:
+        lines: Where they are written.
+        biased, rooted: As of `maps_of_sums`; what they read has the names there.
+        size: The numbers of rows and columns of ``sums``, contiguous.
+    """
+    rows, inner = size
+    lines.prepare('weight, width = weight.contiguous(), weight.shape[0]')
+    lines.prepare(f'out = {lines.like}.new_empty({rows}, width)')
+    turned, out = matrix('weight', inner).turned, matrix('out', 'width')
+    sums = [] if lines.is_reserved('sums') else ['sums']
+    lines.expect([f'weight.shape[1] == {inner}'], *sums, 'weight')
     if biased:
         lines.prepare(contiguous(['bias']))
         lines.expect(['bias.numel() == width'], 'weight', 'bias')
-    lines.product(('rows', 'inner', 'width'), matrix('sums', 'inner'), turned, out, 'bias.data_ptr()' if biased else 0)
+    lines.product((rows, inner, 'width'), matrix('sums', inner), turned, out, 'bias.data_ptr()' if biased else 0)
     if rooted:
         lines.prepare(contiguous(['own', 'root']))
         lines.prepare('of_own = root.shape[1]')
-        lines.expect(['own.shape == (rows, of_own)', 'root.shape[0] == width'], 'sums', 'own', 'root')
+        lines.expect([f'own.shape == ({rows}, of_own)', 'root.shape[0] == width'], *sums, 'own', 'root')
         turned = matrix('root', 'of_own').turned
-        lines.product(('rows', 'of_own', 'width'), matrix('own', 'of_own'), turned, out, addend=out)
-    return lines.function('sums, own, weight, bias, root', 'out')
+        lines.product((rows, 'of_own', 'width'), matrix('own', 'of_own'), turned, out, addend=out)
 
 
 @functools.cache
@@ -61,39 +75,65 @@ def adjoint_of_maps(
         is_added: Whether the gradient of the sums is added to `to`, a contiguous tensor that is written to.
         is_large: Whether it is new and may be many megabytes.
     """
-    for_x, for_target, for_weight, for_bias, for_root = needed
-    for_own = for_x if is_shared else for_target
     lines = ProductLines('grad')
+    lines.prepare('rows, inner = grad.shape[0], weight.shape[1]')
+    found = write_adjoint(lines, needed, is_shared, ('rows', 'inner'), is_added, is_large)
+    return lines.function('grad, sums, own, weight, root, to=None', f'({", ".join(found)})')
+
+
+def write_adjoint(
+    lines: ProductLines,
+    needed: tuple[bool, ...],
+    is_shared: bool,
+    size: tuple[str, str | int],
+    is_added: bool = False,
+    is_large: bool = False,
+    reserves_sums: bool = False,
+) -> list[str]:
+    """Writes lines that find what `adjoint_of_maps` gives, and returns the names of it.
+
+    Args:
+        lines: Where they are written.
+        needed, is_shared, is_added, is_large: As of `adjoint_of_maps`; what they read has the names there.
+        size: The numbers of rows and columns of ``sums``.
+        reserves_sums: Whether launches alone read the gradient of the sums, ``of_sums``.
+    """
+    for_x, for_target, for_weight, for_bias, for_root = needed
+    for_own, (rows, inner) = for_x if is_shared else for_target, size
     lines.prepare(contiguous(['grad', 'weight']))
-    lines.prepare('(rows, width), inner = grad.shape, weight.shape[1]')
+    lines.prepare('width = grad.shape[1]')
     if for_own or for_root:
         lines.prepare(contiguous(['own', 'root']))
         lines.prepare('of_own = root.shape[1]')
     grad = matrix('grad', 'width')
     if for_x:
-        lines.prepare(f'of_sums = {"to" if is_added else "grad.new_empty(rows, inner)"}')
+        if reserves_sums:
+            lines.reserve('of_sums', f'{rows} * {inner}')
+        else:
+            lines.prepare(f'of_sums = {"to" if is_added else f"grad.new_empty({rows}, {inner})"}')
         if is_large:
+            lines.knows('on_huge_pages', on_huge_pages)
             lines.prepare('of_sums = on_huge_pages(of_sums)')
-        of_sums = matrix('of_sums', 'inner')
+        of_sums = matrix('of_sums', inner)
         addend = of_sums if is_added else None
-        lines.product(('rows', 'width', 'inner'), grad, matrix('weight', 'inner'), of_sums, addend=addend)
+        lines.product((rows, 'width', inner), grad, matrix('weight', inner), of_sums, addend=addend)
     if for_own:
         lines.prepare('of_rows = empty_like(own)')
-        lines.product(('rows', 'width', 'of_own'), grad, matrix('root', 'of_own'), matrix('of_rows', 'of_own'))
+        lines.product((rows, 'width', 'of_own'), grad, matrix('root', 'of_own'), matrix('of_rows', 'of_own'))
     if for_weight:
-        lines.prepare('sums, of_weight = sums.contiguous(), empty_like(weight)')
-        lines.product(('width', 'rows', 'inner'), grad.turned, matrix('sums', 'inner'), matrix('of_weight', 'inner'))
+        lines.prepare('of_weight = empty_like(weight)')
+        if not lines.is_reserved('sums'):
+            lines.prepare('sums = sums.contiguous()')
+        lines.product(('width', rows, inner), grad.turned, matrix('sums', inner), matrix('of_weight', inner))
     if for_bias:
         lines.prepare('of_bias = grad.new_empty(width)')
-        lines.column_sums('rows', 'width', grad, matrix('of_bias', 'width'))
+        lines.column_sums(rows, 'width', grad, matrix('of_bias', 'width'))
     if for_root:
         lines.prepare('of_root = empty_like(root)')
-        lines.product(('width', 'rows', 'of_own'), grad.turned, matrix('own', 'of_own'), matrix('of_root', 'of_own'))
+        lines.product(('width', rows, 'of_own'), grad.turned, matrix('own', 'of_own'), matrix('of_root', 'of_own'))
     names = 'of_sums', 'of_rows', 'of_weight', 'of_bias', 'of_root'
     there = for_x, for_own, for_weight, for_bias, for_root
-    found = ', '.join(name if is_there else 'None' for name, is_there in zip(names, there, strict=True))
-    functions = {'empty_like': torch.empty_like, 'on_huge_pages': on_huge_pages}
-    return lines.function('grad, sums, own, weight, root, to=None', f'({found})', functions)
+    return [name if is_there else 'None' for name, is_there in zip(names, there, strict=True)]
 
 
 def map_by_list(

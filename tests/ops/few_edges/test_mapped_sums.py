@@ -84,7 +84,7 @@ def test_what_is_said_around_backward_holds(monkeypatch):
     expected = torch.autograd.grad(mapped_sum_along(linear, pair, edges, 'sum', root).sum(), leaves)
     out = mapped_sum_along(linear, pair, edges, 'sum', root)
     # the sum's own adjoint knows what is said
-    monkeypatch.setattr('pygfuse.ops.few_edges.mapped_sums.added_along', None)
+    monkeypatch.setattr('pygfuse.ops.few_edges.mapped_sums.target_row_of', None)
     with force_mapping('scatter'):
         torch.testing.assert_close(torch.autograd.grad(out.sum(), leaves), expected)
 
