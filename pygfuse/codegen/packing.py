@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -167,7 +167,7 @@ def packer(
 
 
 def integers_that_stand_for(names: Iterable[str]) -> dict[str, int]:
-    """By name an integer that stands for an argument of `written_packer`: an object that is nowhere else.
+    """By name an integer that stands for an argument of `written_words`: an object that is nowhere else.
 
     Example:
         >>> found = integers_that_stand_for(['rows', 'width'])
@@ -178,39 +178,17 @@ def integers_that_stand_for(names: Iterable[str]) -> dict[str, int]:
     return {name: int(f'{2**40 + k}') for k, name in enumerate(names)}
 
 
-def written_packer(
-    parts: int, arguments: tuple, named: Mapping[str, object], order: Sequence[str], form: Form = PARTS
-) -> Callable[..., array.array]:
-    """``pack(*order)``: the block of a launch, as `packer` makes it, of arguments that come one by one.
+def written_words(
+    parts: int, arguments: tuple, named: Mapping[str, object], kept: list[torch.Tensor], form: Form = PARTS
+) -> list[str]:
+    """The words of a launch's block, as `packer` makes it, as expressions; ``bits`` in them stands for `bits_of`.
 
     Args:
         parts: The number of parts.
         arguments: Of a launch: what stands for those that differ from call to call, and the others as they are.
         named: What stands for an argument, by its name: objects that are nowhere else among the arguments.
-        order: The names in the order in which they come; those that are not in `named` are not packed.
-        form: What stands before the arguments' words, and how a tensor becomes words.
-
-    Example:
-        >>> size = 12345
-        >>> written_packer(2, (7, (size, None)), {'size': size}, ('other', 'size'))(1, 3)
-        array('q', [0, 2, 7, 3])
-    """
-    kept: list[torch.Tensor] = []
-    words = ', '.join(written_words(parts, arguments, named, kept, form))
-    text = f'def pack({", ".join(order)}):\n    return array("q", ({words}, ))\n'
-    scope = {'array': array.array, 'bits': bits_of, 'kept': kept}
-    exec(text, scope)
-    return scope['pack']
-
-
-def written_words(
-    parts: int, arguments: tuple, named: Mapping[str, object], kept: list[torch.Tensor], form: Form = PARTS
-) -> list[str]:
-    """The words of such a block, as expressions of the names; ``bits`` in them stands for `bits_of`.
-
-    Args:
-        parts, arguments, named, form: As of `written_packer`.
         kept: To which tensors are added that are in the block as they are.
+        form: What stands before the arguments' words, and how a tensor becomes words.
 
     Example:
         >>> size = 12345

@@ -312,16 +312,16 @@ OF_FEW_EDGES = (
     Mutation(
         'a number that differs from call to call, packed once',
         'codegen/packing.py',
-        "return f'bits({name}), ' if name else f'{_bits(value)}, '",
-        "return f'{_bits(value)}, '",
+        "yield f'bits({name})' if name else str(bits_of(value))",
+        'yield str(bits_of(value))',
         'tests/cpu/compilation/test_launch.py',
     ),
     # linear maps of sums along them
     Mutation(
         'targets that are sources, mapped by themselves',
         'ops/few_edges/mapped_sums.py',
-        '*form, True, of_own if is_shared else None)',
-        '*form, True, None)',
+        'begun = transposed and kind.rooted and kind.same',
+        'begun = False',
         f'{MAPPED} -k one_node',
     ),
     Mutation(

@@ -132,12 +132,14 @@ class OverFewEdges:
             more: Operands that are given beside the layer's parameters.
             itself: How many times features of targets are added, or None.
         """
-        parameters, dtype = self._parameters, x[0].dtype
-        maps = [self.map_of_few(name) for name in walk.maps]
-        rest = *[parameters.get(name, self._buffers.get(name)) for name in walk.rest], *more
-        if None in maps:
-            return None
-        for tensor in *[bias if weight is None else weight for weight, bias, _ in maps], *rest:
+        dtype, maps = x[0].dtype, []
+        for name in walk.maps:
+            found = self.map_of_few(name)
+            if found is None or not _are_like(dtype, *found[:2]):
+                return None
+            maps.append(found)
+        rest = [*map(self._vector, walk.rest), *more] if walk.rest or more else ()
+        for tensor in rest:
             if type(tensor) not in PLAIN or tensor.dtype is not dtype:
                 return None
         features = edges.given.get('edge_attr') if walk.form.reads_edges else None
@@ -145,6 +147,10 @@ class OverFewEdges:
             # autograd is to keep what it saves, and nothing beside it
             edges = FewEdges(*edges[:-1])
         return walk_of_maps(walk.form, maps, x, edges, features, rest, itself)
+
+    def _vector(self, name: str) -> Tensor | None:
+        """A parameter or buffer by its name; what is computed is neither."""
+        return self._parameters.get(name, self._buffers.get(name))
 
     def has_bias(self) -> bool:
         """Whether the layer has a bias of its own; one that is computed is not."""
@@ -208,15 +214,16 @@ class OverFewEdges:
         """
         if forms is None:
             return None
-        is_list = edge_index.is_contiguous() and edge_index.shape[0] == 2
         source, target = x if type(x) is tuple else (x, x)
-        if not is_list or source.layout is not torch.strided:
+        num_rows, num_edges = edge_index.shape
+        if num_rows != 2 or source.layout is not torch.strided or not edge_index.is_contiguous():
             return None
         num_sources = source.shape[0]
         num_targets = num_sources if target is None or target is source else target.shape[0]
-        if not are_few(edge_index.shape[1], num_sources + num_targets, *forms[1:]):
+        form, *of_rows = forms
+        if not are_few(num_edges, num_sources + num_targets, *of_rows):
             return None
-        if type(forms[0]) is FewWalk and not _fits(forms[0], edge_index.shape[1], num_sources, num_targets, given):
+        if type(form) is FewWalk and not _fits(form, num_edges, num_sources, num_targets, given):
             return None
         return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
 
@@ -227,10 +234,19 @@ def weights_of(linear: Module) -> Weights | None:
     return None if found is None else Weights(*found)
 
 
+def _are_like(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether a map's weight and bias, of which one is there, are torch's own and of a type."""
+    if weight is None:
+        return type(bias) in PLAIN and bias.dtype is dtype
+    if type(weight) not in PLAIN or weight.dtype is not dtype:
+        return False
+    return bias is None or (type(bias) in PLAIN and bias.dtype is dtype)
+
+
 def _fits(walk: FewWalk, num_edges: int, num_sources: int, num_targets: int, given: Mapping[str, Any]) -> bool:
     """Whether there is a row of features for each edge where they are taken, and a loop for each node where these are
     put in."""
     features = given.get('edge_attr')
-    if walk.takes_features and (features is None or len(features) != num_edges):
+    if walk.takes_features and (features is None or features.shape[0] != num_edges):
         return False
     return num_targets > 0 and (not walk.form.loops or num_sources == num_targets)

@@ -17,7 +17,7 @@ from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.listed import list_of
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
 from pygfuse.ops.mapped_walk.map_lines import Shape
-from pygfuse.ops.mapped_walk.shaped import Shaped, Step, shaped_of
+from pygfuse.ops.mapped_walk.shaped import Shaped, Step
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.handed_out import HandedOut
@@ -65,15 +65,17 @@ def walk_of_maps(
         [[1.0], [52.0], [24.0]]
     """
     source, target = x
-    same, biased, turned, tensors = target is source, [], [], []
+    same, tensors, there = target is source, [], []
     for weight, bias, is_turned in maps:
         tensors += weight, bias
-        biased.append(bias is not None)
-        turned.append(is_turned)
-    multiplies = features is not None and are_multiplied(*features.shape)
+        there += bias is not None, is_turned
     is_once = itself == 1.0
-    shape = Shape(same, tuple(biased), tuple(turned), is_once, not (is_once or itself is None), multiplies)
-    shaped = shaped_of(form, shape, len(rest))
+    multiplies = features is not None and are_multiplied(*features.shape)
+    key = same, is_once, itself is None, multiplies, *there
+    shaped = form.shapes.get(key)
+    if shaped is None:
+        shape = Shape(same, tuple(there[::2]), tuple(there[1::2]), is_once, not (is_once or itself is None), multiplies)
+        shaped = form.shapes[key] = Shaped(form, shape, len(rest))
     given = source, None if same else target, features, *tensors, *rest
     if torch.is_grad_enabled():
         return _apply(shaped, edges, itself, edges.edge_index, *given)

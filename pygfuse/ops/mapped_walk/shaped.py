@@ -181,11 +181,3 @@ class Shaped:
         given = *range(num_made + len(form.dots), first), *range(first + len(kept), num_operands)
         unread = () if adjoint is None else [place for place in adjoint.unread if place != form.place_of_dots]
         return sorted({*remade, *given, *unread})
-
-
-def shaped_of(form: Form, shape: Shape, num_rest: int) -> Shaped:
-    """The calls of a form and a shape; they are kept with the form."""
-    found = form.shapes.get(shape)
-    if found is None:
-        found = form.shapes[shape] = Shaped(form, shape, num_rest)
-    return found

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pygfuse._lib.memo import Memo
-from pygfuse.codegen.packing import Packed, kinds_of, packed_when_met_again, packer, written_packer
+from pygfuse.codegen.packing import Packed, bits_of, kinds_of, packed_when_met_again, packer, written_words
 
 X, INDEX = torch.arange(6.0), torch.arange(4, dtype=torch.int32)
 ARGUMENTS = (X, (INDEX, None), 5, -0.5, (), None)
@@ -70,11 +70,13 @@ def test_a_tuple_is_packed_when_it_is_met_again():
     assert found[1] is found[2]
 
 
-def test_arguments_that_come_one_by_one():
+def test_words_of_arguments_that_come_one_by_one():
     # objects of their own stand for what differs from call to call
     stand_ins = {'x': torch.empty(0), 'size': int('1000001'), 'scale': float('0.75')}
     given = (stand_ins['x'], (INDEX, None, stand_ins['size']), 5, stand_ins['scale'], -0.5)
-    pack = written_packer(3, given, stand_ins, ('size', 'x', 'scale', 'unread'))
+    kept = []
+    expressions = written_words(3, given, stand_ins, kept)
+    assert [*map(id, kept)] == [id(INDEX)]
     for size, x, scale in ((7, X, 0.5), (-8, X[:2], 2.0)):
-        expected = words(x, (INDEX, None, size), 5, scale, -0.5)
-        assert pack(size, x, scale, None).tolist() == expected
+        scope = {'size': size, 'x': x, 'scale': scale, 'bits': bits_of}
+        assert [eval(word, scope) for word in expressions] == words(x, (INDEX, None, size), 5, scale, -0.5)
