@@ -181,11 +181,9 @@ class LaunchLines:
         if not entries:
             return
         for room, contents in self._reserved.items():
-            name = f'{room}_{len(self.rooms)}'
+            name, total = f'{room}_{len(self.rooms)}', ' + '.join(size for _, size in contents if size is not _NOTHING)
             fill = 'new_zeros' if room == 'zeros' else 'new_empty'
-            self._lines.append(
-                f'{name} = {self.like}.{fill}({" + ".join(size for _, size in contents if size is not _NOTHING)})'
-            )
+            self._lines.append(f'{name} = {self.like}.{fill}({total})')
             self.rooms[name] = contents
             self.place(name, contents)
         self._reserved = {}
@@ -226,15 +224,6 @@ class LaunchLines:
         """
         self.wait()
         text = ''.join(f'    {line}\n' for line in [*self._lines, f'return {result}'])
-        scope = {
-            'array': array.array,
-            'empty_like': torch.empty_like,
-            'zeros_like': torch.zeros_like,
-            **self._scope,
-            **names,
-        }
-        import os
-
-        os.environ.get('SHOW') and print(f'def function({arguments}):\n{text}')
+        scope = {'empty_like': torch.empty_like, 'zeros_like': torch.zeros_like, **self._scope, **names}
         exec(f'def function({arguments}):\n{text}', scope)
         return scope['function']

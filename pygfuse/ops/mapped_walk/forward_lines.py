@@ -71,8 +71,9 @@ class _Forward:
         # what is divided by how many edges attain an extreme is a tensor
         rooms = {'statistics': self._room_of('statistics')} if shaped.plan.bound.softmax else {}
         if not self._is_out and not shaped.shape.added:
-            is_summed = self._in_place and not form.sums_heads
-            rooms['out'] = self._room_of('summed' if is_summed else 'out')
+            # which is what is mapped, too, where nothing is added to a new tensor
+            is_summed = not form.sums_heads and (self._in_place or not self._added)
+            rooms['out'] = self._room_of('out', *((SUMMED,) if is_summed else ()))
         shaped.walks_in(lines, self._kind).write_forward(lines, self._kind.is_shared, rooms=rooms)
         self._add()
         self._map()
@@ -116,8 +117,8 @@ class _Forward:
         outputs = lines.weight(parts[0])[1]
         lines.add_up('result', parts, outputs)
 
-    def _room_of(self, name: str) -> str:
-        return 'kept' if name in self._kept else 'rows'
+    def _room_of(self, *names: str) -> str:
+        return 'kept' if any(name in self._kept for name in names) else 'rows'
 
     def _names_of_kept(self) -> tuple[str, ...]:
         """The tensors that hold what is kept."""

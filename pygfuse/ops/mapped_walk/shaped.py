@@ -129,9 +129,10 @@ class Shaped:
     def _kept(self, wanted: Wanted) -> list[str]:
         """The names of what backward reads beside what it is given."""
         kept = ['summed'] if wanted.reads_sums else []
+        if wanted.adjoint is None:
+            return kept
         kept += ['out', 'statistics'] if self.plan.reads_output else []
-        tensors = range(len(self.plan.tensors)) if wanted.adjoint is not None else ()
-        return kept + [f'tensor_{place}' for place in tensors if place not in wanted.dropped]
+        return kept + [f'tensor_{place}' for place in range(len(self.plan.tensors)) if place not in wanted.dropped]
 
     def _wanted_of(self, needed: tuple[bool, ...]) -> Wanted:
         form = self.form
