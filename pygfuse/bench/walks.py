@@ -11,28 +11,23 @@ from pygfuse.bench.timing import Recorded
 from pygfuse.call.call import Call
 from pygfuse.call.gradient import Gradient
 from pygfuse.cpu import backend
-from pygfuse.cpu.few_edges.listed_walks import Walks as ListedWalks
 
 # by direction; what walks few edges gives None for many
 _ENTRIES = {
-    'forward': ((backend, 'forward'), (ListedWalks, 'forward')),
-    'backward': (
-        *((backend, name) for name in ('backward', 'backward_of_few', 'sum_of_few')),
-        (ListedWalks, 'backward'),
-    ),
+    'forward': ('forward',),
+    'backward': ('backward', 'backward_of_few', 'sum_of_few'),
 }
 
 
 def _width_of(asked: Any, *rest: Any) -> int:
-    """The width of a row, of walks, a call, its gradient or a program with heads and channels."""
-    if isinstance(asked, ListedWalks):
-        return asked.width
+    """The width of a row, of a call, its gradient or a program with heads and channels."""
     call = asked.call if isinstance(asked, Gradient) else asked
     return call.width if isinstance(call, Call) else rest[0] * rest[1]
 
 
 class Walks(Recorded):
-    """A side whose times are those of the CPU's walks within other sides' steps.
+    """A side whose times are those of the CPU's walks within other sides' steps, along many edges: along few ones, walks
+    are one call with the maps around them.
 
     Args:
         side: Its name.
@@ -69,14 +64,14 @@ class Walks(Recorded):
 
             return run
 
-        inner = [(owner, name, getattr(owner, name)) for owner, name in _ENTRIES[self.direction]]
-        for owner, name, function in inner:
-            setattr(owner, name, timed(function))
+        inner = [(name, getattr(backend, name)) for name in _ENTRIES[self.direction]]
+        for name, function in inner:
+            setattr(backend, name, timed(function))
         try:
             yield
         finally:
-            for owner, name, function in inner:
-                setattr(owner, name, function)
+            for name, function in inner:
+                setattr(backend, name, function)
         self.times.append(sum(spent))
         self.widths = widths
 

@@ -151,7 +151,7 @@ def test_backward_within_a_block(on):
 
 
 def test_wide_rows_are_walked_by_row(monkeypatch):
-    monkeypatch.setattr('pygfuse.cpu.few_edges.listed_walks.Walks.forward', None)
+    monkeypatch.setattr('pygfuse.cpu.few_edges.listed_walks.Walks.write_forward', None)
     few, width = 5_000, 2**9  # ten million bytes of rows; along as many edges narrow rows are walked as they come
     conv = GATConv(8, width, heads=1)
     assert conv(torch.randn(NODES, 8), random_edges(NODES, NODES, few, 3)).shape == (NODES, width)
