@@ -26,8 +26,9 @@ def _width_of(asked: Any, *rest: Any) -> int:
 
 
 class Walks(Recorded):
-    """A side whose times are those of the CPU's walks within other sides' steps, along many edges: along few ones, walks
-    are one call with the maps around them.
+    """A side whose times are those of the CPU's walks within other sides' steps, along many edges.
+
+    Along few ones, walks are one call with the maps around them.
 
     Args:
         side: Its name.
