@@ -97,6 +97,7 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         return adjacency if self.improved else super().as_list(x, adjacency, given)
 
     given_of_few: ClassVar = ('edge_weight',)
+    maps_sparse_first: ClassVar = True
 
     def form_of_few(self, x: Tensor | NodePair, prepared: Any) -> str | None:
         if not self.normalize:

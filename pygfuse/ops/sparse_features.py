@@ -137,13 +137,30 @@ class SparseFeatures(Tensor):
 
     _pattern: Pattern
     _values: Tensor
+    _size: torch.Size
 
     @staticmethod
     def __new__(cls, pattern: Pattern, values: Tensor) -> SparseFeatures:
         shape = pattern.num_rows, pattern.num_columns
         made = Tensor._make_wrapper_subclass(cls, shape, dtype=values.dtype, device=values.device)
-        made._pattern, made._values = pattern, values
+        made._pattern, made._values, made._size = pattern, values, torch.Size(shape)
         return made
+
+    # layers ask for these again and again, each time a function of torch with an answer for subclasses
+    @property
+    def shape(self) -> torch.Size:
+        """``[nodes, features]``."""
+        return self._size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the values."""
+        return self._values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the values are."""
+        return self._values.device
 
     @staticmethod
     def of(x: Tensor) -> SparseFeatures:

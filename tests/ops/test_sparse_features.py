@@ -176,6 +176,9 @@ def test_no_nodes_and_no_values():
 
 LAYERS = {
     'GCN': lambda: pyg.GCNConv(FEATURES, 8),
+    'GCN, no loops': lambda: pyg.GCNConv(FEATURES, 8, add_self_loops=False, bias=False),
+    'GCN, a mean': lambda: pyg.GCNConv(FEATURES, 8, aggr='mean'),
+    'GCN, not normalised': lambda: pyg.GCNConv(FEATURES, 8, normalize=False),
     'GAT': lambda: pyg.GATConv(FEATURES, 4, heads=2, residual=True),
     'GATv2': lambda: pyg.GATv2Conv(FEATURES, 4, heads=2),
     'Transformer': lambda: pyg.TransformerConv(FEATURES, 4, heads=2),
@@ -208,10 +211,13 @@ def check_layer(make) -> None:
     torch.manual_seed(0)
     plain = make().double()
     fused = pygfuse.fuse(copy.deepcopy(plain))
-    dense, edge_index = features(), random_edges(NODES, NODES, 200)
-    expected = results(plain, dense, edge_index)
-    for found, right in zip(results(fused, SparseFeatures.of(dense), edge_index), expected, strict=True):
-        torch.testing.assert_close(found, right)
+    # the first call, others that are like it, and one that is not
+    for seed, is_sparse in enumerate((True, True, False, True)):
+        dense, edge_index = features(seed=seed), random_edges(NODES, NODES, 200, seed)
+        expected = results(plain, dense, edge_index)
+        x = SparseFeatures.of(dense) if is_sparse else dense
+        for found, right in zip(results(fused, x, edge_index), expected, strict=True):
+            torch.testing.assert_close(found, right)
 
 
 @pytest.mark.parametrize('name', LAYERS)
@@ -229,7 +235,18 @@ def test_two_sets_of_nodes(never_dense):
     for kind in (pygfuse.conv.SAGEConv, pygfuse.conv.GATConv):
         conv = kind((FEATURES, FEATURES), 8, **({'add_self_loops': False} if 'GAT' in kind.__name__ else {})).double()
         x = SparseFeatures.of(dense)
-        torch.testing.assert_close(conv((x, x[:10]), edge_index), conv((dense, dense[:10]), edge_index))
+        for _ in range(3):
+            torch.testing.assert_close(conv((x, x[:10]), edge_index), conv((dense, dense[:10]), edge_index))
+
+
+def test_two_sets_of_nodes_of_which_one_is_sparse():
+    dense, edge_index = features(), random_edges(NODES, 10, 200)
+    for kind in (pygfuse.conv.SAGEConv, pygfuse.conv.GATConv, pygfuse.conv.ResGatedGraphConv):
+        conv = kind((FEATURES, FEATURES), 8, **({'add_self_loops': False} if 'GAT' in kind.__name__ else {})).double()
+        x, expected = SparseFeatures.of(dense), conv((dense, dense[:10]), edge_index)
+        for pair in ((x, dense[:10]), (dense, x[:10])):
+            for _ in range(3):
+                torch.testing.assert_close(conv(pair, edge_index), expected)
 
 
 def test_autocast_and_narrow_types_take_the_dense_way():

@@ -57,6 +57,8 @@ class OverFewEdges:
     given_of_few: ClassVar[tuple[str, ...]] = ()
     # whether a network is on each edge
     has_network: ClassVar[bool] = False
+    # whether features, sparse ones as others, are mapped before they are summed in whatever form of a sum it says
+    maps_sparse_first: ClassVar[bool] = False
 
     def as_list(self, x: Any, adjacency: Any, given: dict[str, Any]) -> Any:
         """The adjacency, or the list of its edges, where the layer gives the same over it."""
@@ -177,9 +179,12 @@ class OverFewEdges:
         """
         pair = x if isinstance(x, tuple) else (x, x)
         source, brought = pair[0], {name for name, value in given.items() if value is not None}
+        is_plain = type(source) in PLAIN and (pair[1] is None or type(pair[1]) in PLAIN)
+        if not is_plain and (brought or not self.maps_sparse_first):
+            return None
         form = None if brought else self.form_of_few(x, prepared)
         is_known = brought <= {'edge_attr', *self.given_of_few} and pair[1] is not None
-        is_taken = is_known and source.dtype in TYPES and not self.drops()
+        is_taken = is_known and is_plain and source.dtype in TYPES and not self.drops()
         if form is None and is_taken and self._takes_features(pair, given.get('edge_attr')):
             form = self.walk_of_few(pair, given, prepared)
         if form is None or (isinstance(form, FewWalk) and is_divided(form.form.program, form.form.reduce)):

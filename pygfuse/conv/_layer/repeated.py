@@ -18,12 +18,16 @@ from pygfuse.conv._layer.fallback import is_observed, why_not_maps
 from pygfuse.conv._layer.spec import REDUCTIONS
 from pygfuse.graph.adjacency import FLOWS
 from pygfuse.hag.attach import attached
+from pygfuse.ops.sparse_features import SparseFeatures
 from pygfuse.ops.within_torch.intercepted import PLAIN, is_transformed
 
 # methods that a class, or somebody from outside, may have replaced
 _methods_of = operator.attrgetter(
     'message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate', 'propagate', 'edge_updater'
 )
+
+# classes of features
+_OF_NODES = {*PLAIN, SparseFeatures}
 
 Kind = tuple[tuple, list]
 
@@ -85,7 +89,7 @@ def _values_of_plain_call(layer: Any, x: Any, adjacency: Any, given: dict[str, A
     maps = layer.spec.maps
     if (maps and why_not_maps(layer, maps) is not None) or attached(adjacency) is not None:
         return None
-    if type(x) in PLAIN:
+    if type(x) in _OF_NODES:
         return x, *given.values()
     return (*x, *given.values()) if type(x) is tuple and layer.flow == FLOWS[0] else None
 
@@ -98,6 +102,8 @@ def _shapes_of(values: tuple, adjacency: Tensor, given: dict[str, Any], of_prepa
             shapes += shape_of_rows(value)
         elif value is None:
             shapes.append(None)
+        elif type(value) is SparseFeatures:
+            shapes += SparseFeatures, *shape_of_rows(value)
         else:
             return None
     return shapes
