@@ -150,7 +150,7 @@ class LaunchLines:
                 contents.insert(place, (name, _NOTHING))
 
     def place(self, room: str, contents: Sequence[tuple[str, str]]) -> None:
-        """Has names stand for what lies in a room of other lines, as these had it in `rooms`."""
+        """Has names stand for what lies in a room, contiguous, of other lines, as these had it in `rooms`."""
         address = f'{room}.data_ptr()'
         for name, size in contents:
             self._addresses[f'{name}.data_ptr()'] = own = f'at_{name}'

@@ -10,6 +10,20 @@ LISTED = 'tests/ops/test_listed.py'
 
 OF_MAPPED_WALKS = (
     Mutation(
+        'what is kept, laid out otherwise by hooks',
+        'ops/mapped_walk/backward_lines.py',
+        'self._lines.prepare(contiguous(forward.kept))',
+        'pass',
+        f'{NODE} -k lay_out',
+    ),
+    Mutation(
+        'sums that are kept, laid out otherwise by hooks',
+        'ops/few_edges/mapped_sums.py',
+        'lines.prepare(contiguous([kept]))',
+        'pass',
+        'tests/ops/few_edges/test_mapped_sums.py -k lay_out',
+    ),
+    Mutation(
         'rows that are added once',
         'ops/mapped_walk/shaped.py',
         '*((Part(TARGET),) if shape.once else ())',

@@ -151,6 +151,8 @@ def _written_back(kind: _Kind, kept: str, contents: Sequence[tuple[str, str]]) -
     is_shared, needed, size = kind.rooted and kind.same, kind.needed, ('num_targets', kind.width)
     lines = _lines(kind)
     if needed[2]:
+        # hooks of saved tensors may have laid them out otherwise
+        lines.prepare(contiguous([kept]))
         lines.place(kept, contents)
     of_sums, of_own, *others = write_adjoint(lines, needed, is_shared, size, reserves_sums=True)
     of_x, num_added = 'None', 'None'

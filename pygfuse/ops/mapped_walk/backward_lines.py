@@ -15,6 +15,7 @@ from pygfuse.ops.mapped_walk.form import Part
 from pygfuse.ops.mapped_walk.forward_lines import OF_EDGES, Forward
 from pygfuse.ops.mapped_walk.map_lines import GIVEN, SUMMED, MapLines, rows_of
 from pygfuse.ops.mapped_walk.operand_lines import OperandLines, arguments_of, is_remade
+from pygfuse.ops.nodes.product_lines import contiguous
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET
 
@@ -51,6 +52,9 @@ class _Backward:
             or any(part.linear is None and self._is_alone(part) for part in self._shaped.added)
         )
         self._adjoint = AdjointLines(self._lines, {**needed, SUMMED: wanted.needs_sums}, not is_read_by_torch)
+        # hooks of saved tensors may have laid them out otherwise
+        if forward.kept:
+            self._lines.prepare(contiguous(forward.kept))
         for room, contents in forward.rooms.items():
             self._lines.place(room, contents)
         self._lines.counts |= {GIVEN: 'num_targets', f'of_{SUMMED}': 'num_targets'}

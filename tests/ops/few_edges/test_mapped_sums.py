@@ -8,6 +8,7 @@ from torch.nn import Linear
 from pygfuse import force_mapping
 from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
 from pygfuse.ops.few_edges.sums import FewEdges, sum_along
+from tests.support.layouts import apart
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS, EDGES, WIDTH, OUT = 9, 7, 40, 5, 3
@@ -76,6 +77,16 @@ def test_only_gradients_that_are_needed(frozen):
     leaves[frozen].requires_grad_(False)
     mapped_sum_along(linear, pair, edges, 'sum', root).sum().backward()
     assert {name for name, tensor in leaves.items() if tensor.grad is not None} == {*leaves} - {frozen}
+
+
+@cases
+def test_saved_tensors_that_hooks_lay_out_otherwise(targets, bias, with_root):
+    linear, pair, edges, root = call_of(targets, bias, with_root)
+    leaves = leaves_of(linear, pair, root)
+    expected = torch.autograd.grad(mapped_sum_along(linear, pair, edges, 'sum', root).sin().sum(), leaves)
+    with torch.autograd.graph.saved_tensors_hooks(apart, lambda one: one):
+        found = torch.autograd.grad(mapped_sum_along(linear, pair, edges, 'sum', root).sin().sum(), leaves)
+    torch.testing.assert_close(found, expected)
 
 
 def test_what_is_said_around_backward_holds(monkeypatch):

@@ -29,6 +29,7 @@ from pygfuse.program.library.gaussian import gaussian
 from pygfuse.program.library.gine import GINE
 from pygfuse.program.library.transformer import TRANSFORMER
 from pygfuse.program.program import EDGE, SOURCE, TARGET, EdgeProgram, operands
+from tests.support.layouts import apart
 from tests.support.parity import random_edges
 
 SOURCES, TARGETS, EDGES, WIDTH, DIM, HEADS, CHANNELS = 9, 7, 40, 5, 2, 2, 3
@@ -380,6 +381,13 @@ def test_launches_that_are_run_by_themselves(name, monkeypatch):
     case = CASES[name]
     monkeypatch.setitem(CASES, name, dataclasses.replace(case, form=dataclasses.replace(case.form)))
     torch.testing.assert_close(results(name), expected)
+
+
+@every
+def test_saved_tensors_that_hooks_lay_out_otherwise(name):
+    expected = results(name)
+    with torch.autograd.graph.saved_tensors_hooks(apart, lambda one: one):
+        torch.testing.assert_close(results(name), expected)
 
 
 def results(name):
