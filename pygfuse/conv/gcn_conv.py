@@ -10,6 +10,7 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
+from pygfuse._lib.hooks import weight_and_bias
 from pygfuse.conv._compiled.prepared_edges import prepared_norms
 from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._layer.copies import OverCopies
@@ -20,11 +21,13 @@ from pygfuse.conv._layer.normalise import cached_factors, weights_of_few, with_r
 from pygfuse.conv._layer.spec import SUMS, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
 from pygfuse.ops import Edges
+from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
 from pygfuse.ops.few_edges.sums import FewEdges, sum_along
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.ops.nodes.linear import apply_linear
 from pygfuse.ops.within_torch import autocast
+from pygfuse.ops.within_torch.intercepted import PLAIN
 from pygfuse.program.library.neighbours import (
     NEIGHBOURS,
     NORMALISED_NEIGHBOURS,
@@ -109,7 +112,7 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         return NORMALISED_WITH_LOOPS if self.add_self_loops else NORMALISED
 
     def width_of_few(self, width: int, form: Any) -> int:
-        return self.out_channels
+        return min(width, self.out_channels) if form in _NORMALISED else self.out_channels
 
     def few_edges(
         self, x: Tensor | NodePair, edge_index: Tensor, given: Mapping[str, Any], forms: tuple | None
@@ -124,8 +127,18 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         weight = edges.given['edge_weight']
         if weight is not None and form != WEIGHTED:
             return self._weighted_sum_of_few(x[0], edges, form)
+        if form in _NORMALISED and self._sums_first(x[0]):
+            return mapped_sum_along(self._modules['lin'], (x[0], None), edges, form, bias=self.bias)
         out = sum_along(apply_linear(self.lin, x[0]), edges, form, weights=weight)
         return out if self.bias is None else out + self.bias
+
+    def _sums_first(self, x: Tensor) -> bool:
+        """Whether features are summed before they are mapped: both are one node of autograd then, and their rows no
+        wider; a map that somebody watches is given the features."""
+        if type(x) not in PLAIN or x.shape[1] > self.out_channels:
+            return False
+        found = weight_and_bias(self._modules['lin'])
+        return found is not None and found[1] is None and found[0].dtype is x.dtype
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
         if given['edge_weight'] is None or given['edge_weight'].dim() != 1 or not self.normalize or self.cached:
@@ -216,6 +229,10 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
                 self._cached_adj_t = kept
         normed, weight = kept if is_tensor else (kept, None)
         return inputs._replace(adjacency=normed, edge=weight, is_normalised=True)
+
+
+# sums of normalised neighbours
+_NORMALISED = NORMALISED, NORMALISED_WITH_LOOPS
 
 
 def _are_summed_as_they_are(kept: tuple[Any, Any] | None, x: Tensor) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch_geometric.nn
 from torch_geometric.utils import add_remaining_self_loops
 
 from pygfuse.conv import GCNConv
@@ -144,6 +145,29 @@ def test_a_cached_layer_over_few_edges(weighed):
         torch.testing.assert_close(*found)
     with pytest.raises(ValueError, match='node'):
         fused(x[:3], edge_index, weight)
+
+
+@pytest.mark.parametrize('widths', [(4, 9), (9, 4)], ids=['wider', 'narrower'])
+@pytest.mark.parametrize('options', [{}, {'add_self_loops': False}, {'bias': False}], ids=str)
+def test_few_edges_of_rows_that_become_wider_or_narrower(widths, options):
+    conv = GCNConv(*widths, **options).double()
+    plain = torch_geometric.nn.GCNConv(*widths, **options).double()
+    plain.load_state_dict(conv.state_dict())
+    for seed in range(3):
+        x = torch.randn(12, widths[0], dtype=torch.float64, requires_grad=True)
+        edge_index, found = random_edges(12, 12, 40, seed), []
+        for layer in (conv, plain):
+            out = layer(x, edge_index)
+            found.append([out, *torch.autograd.grad(out.sin().sum(), [x, *layer.parameters()])])
+        torch.testing.assert_close(*found)
+
+
+def test_few_edges_of_a_map_that_is_watched():
+    conv, x, edge_index = GCNConv(4, 9), torch.randn(12, 4), random_edges(12, 12, 40)
+    expected, seen = conv(x, edge_index), []
+    conv.lin.register_forward_hook(lambda module, given, out: seen.append(given[0]))
+    torch.testing.assert_close(conv(x, edge_index), expected)
+    assert [given is x for given in seen] == [True]
 
 
 def test_what_one_class_cached_serves_the_other():

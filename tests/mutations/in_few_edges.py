@@ -325,6 +325,20 @@ OF_FEW_EDGES = (
         f'{MAPPED} -k one_node',
     ),
     Mutation(
+        'a bias beside a map of sums',
+        'ops/few_edges/mapped_sums.py',
+        'of_linear = (of_linear[0], bias) if is_like else None',
+        'of_linear = (of_linear[0], None) if is_like else None',
+        'tests/conv/test_gcn_conv.py -k wider_or_narrower',
+    ),
+    Mutation(
+        'a map of rows before their sum that somebody watches',
+        'conv/gcn_conv.py',
+        'return found is not None and found[1] is None and found[0].dtype is x.dtype',
+        'return True',
+        'tests/conv/test_gcn_conv.py -k watched',
+    ),
+    Mutation(
         'a map of sums that somebody watches',
         '_lib/hooks.py',
         "type(module) not in LINEAR or 'forward' in module.__dict__ or has_hooks(module)",

@@ -35,17 +35,19 @@ def mapped_sum_along(
     reduce: str,
     root: Module | None = None,
     itself: float | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """``linear(sum_along(x[0], edges, reduce, itself)) + root(x[1])``.
+    """``linear(sum_along(x[0], edges, reduce, itself)) + root(x[1]) + bias``.
 
     Args:
         linear: What maps the sums; modules that are more than a linear map are called as they are.
         x: Rows of sources, ``[num_sources, in]``, and of targets, ``[num_targets, in]``: the same tensor, another or
             None.
         edges: The edges.
-        reduce: ``'sum'`` or ``'mean'``.
+        reduce: As of `sum_along`, but not weighted.
         root: What maps the rows of targets, or None.
         itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
+        bias: A vector, ``[out]``, beside a map without a bias, or None.
 
     Returns:
         ``[num_targets, out]``.
@@ -64,7 +66,11 @@ def mapped_sum_along(
     source, target = x
     root = None if target is None else root
     of_linear, of_root = _weights_for(source, linear), None if root is None else _weights_for(target, root)
-    if of_linear is not None and (root is None or (of_root is not None and of_root[1] is None)):
+    is_root_plain = root is None or (of_root is not None and of_root[1] is None)
+    if of_linear is not None and bias is not None:
+        is_like = of_linear[1] is None and type(bias) in PLAIN and bias.dtype is source.dtype
+        of_linear = (of_linear[0], bias) if is_like else None
+    if of_linear is not None and is_root_plain:
         weights = *of_linear, None if of_root is None else of_root[0]
         # of rows that are both, one gradient
         other = None if root is None or target is source else target
@@ -74,7 +80,8 @@ def mapped_sum_along(
         step = _step_of(edges, form, tensors, None)
         return _forward(step, edges, itself, edges.edge_index, tensors)[0]
     out = linear(sum_along(source, edges, reduce, itself))
-    return out if root is None else out + root(target)
+    out = out if root is None else out + root(target)
+    return out if bias is None else out + bias
 
 
 def _weights_for(x: Tensor, linear: Module) -> tuple[Tensor, Tensor | None] | None:

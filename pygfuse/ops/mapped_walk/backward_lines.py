@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,12 +14,10 @@ from pygfuse.ops.mapped_walk.form import Part
 from pygfuse.ops.mapped_walk.forward_lines import OF_EDGES, Forward
 from pygfuse.ops.mapped_walk.map_lines import GIVEN, SUMMED, MapLines, rows_of
 from pygfuse.ops.mapped_walk.operand_lines import OperandLines, arguments_of, is_remade
+from pygfuse.ops.mapped_walk.shaped import Kind, Wanted
 from pygfuse.ops.nodes.product_lines import contiguous
 from pygfuse.program.products import Product
 from pygfuse.program.program import EDGE, SOURCE, TARGET
-
-if TYPE_CHECKING:
-    from pygfuse.ops.mapped_walk.shaped import Kind, Wanted
 
 
 def written_backward(wanted: Wanted, kind: Kind, forward: Forward) -> Callable[..., tuple]:

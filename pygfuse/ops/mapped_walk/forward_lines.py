@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from pygfuse.ops.mapped_walk.form import Part
 from pygfuse.ops.mapped_walk.map_lines import SUMMED, MapLines, is_there, rows_of
 from pygfuse.ops.mapped_walk.operand_lines import OperandLines, arguments_of
+from pygfuse.ops.mapped_walk.shaped import Kind, Shaped
 from pygfuse.ops.nodes.product_lines import matrix
 from pygfuse.program.program import TARGET
-
-if TYPE_CHECKING:
-    from pygfuse.ops.mapped_walk.shaped import Kind, Shaped
 
 # what calls of the edges bring, before all else
 OF_EDGES = 'edge_index', 'target_row', 'num_sources', 'num_targets', 'loops', 'itself'

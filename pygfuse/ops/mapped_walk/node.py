@@ -17,7 +17,8 @@ from pygfuse.ops.few_edges.sums import FewEdges
 from pygfuse.ops.listed import list_of
 from pygfuse.ops.mapped_walk.form import Form, Weights, by_parts
 from pygfuse.ops.mapped_walk.map_lines import Shape
-from pygfuse.ops.mapped_walk.shaped import Shaped, Step
+from pygfuse.ops.mapped_walk.shaped import Shaped
+from pygfuse.ops.mapped_walk.step import Step, step_of
 from pygfuse.ops.within_torch.autocast import in_types_of_forward
 from pygfuse.ops.within_torch.differentiable import differentiable
 from pygfuse.ops.within_torch.handed_out import HandedOut
@@ -79,7 +80,7 @@ def walk_of_maps(
     given = source, None if same else target, features, *tensors, *rest
     if torch.is_grad_enabled():
         return _apply(shaped, edges, itself, edges.edge_index, *given)
-    step = shaped.step(source, edges.edge_index.shape[1], None)
+    step = step_of(shaped, source, edges.edge_index.shape[1], None)
     return _forward(shaped, step, edges, itself, edges.edge_index, given)[0]
 
 
@@ -103,7 +104,7 @@ def _forward(
 class _MappedWalk(torch.autograd.Function):
     @staticmethod
     def forward(ctx, shaped, edges, itself, edge_index, *given):
-        step = shaped.step(given[0], edge_index.shape[1], ctx.needs_input_grad[_BEFORE:])
+        step = step_of(shaped, given[0], edge_index.shape[1], ctx.needs_input_grad[_BEFORE:])
         out, kept = _forward(shaped, step, edges, itself, edge_index, given)
         ctx.save_for_backward(edge_index, *kept, *given)
         ctx.said = shaped, step, edges, itself

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from pygfuse.codegen.launch_lines import LaunchLines
-from pygfuse.ops.mapped_walk.backward_lines import written_backward
 from pygfuse.ops.mapped_walk.form import Form, Part
-from pygfuse.ops.mapped_walk.forward_lines import written_forward
 from pygfuse.ops.mapped_walk.map_lines import SIDES, Shape
 from pygfuse.ops.mapped_walk.operand_lines import is_remade, products_of
 from pygfuse.ops.plan import Adjoint
@@ -28,20 +25,6 @@ class Kind(NamedTuple):
 
     of: tuple[torch.dtype, torch.device]
     is_shared: bool
-
-
-class Step(NamedTuple):
-    """Calls of a kind, written out.
-
-    Attributes:
-        forward: As of `pygfuse.ops.mapped_walk.forward_lines.Forward`.
-        backward: As of `written_backward`; None where nobody differentiates.
-        hands_out: Whether the result is what backward reads.
-    """
-
-    forward: Callable[..., tuple]
-    backward: Callable[..., tuple] | None
-    hands_out: bool
 
 
 class Wanted(NamedTuple):
@@ -82,6 +65,7 @@ class Shaped:
         products: The operands of edges that walks multiply.
         added: What is added to the result.
         width_of_sums: Values in a row of the result before it is mapped.
+        steps: What was written of them (`pygfuse.ops.mapped_walk.step`).
     """
 
     def __init__(self, form: Form, shape: Shape, num_rest: int) -> None:
@@ -91,27 +75,12 @@ class Shaped:
         self.plan = form.plan(self.products)
         self.added = (*form.added, *((Part(TARGET),) if shape.once else ()))
         self.width_of_sums = form.channels * (1 if form.sums_heads else form.heads)
-        self._steps: dict[tuple, Step] = {}
+        self.steps: dict[tuple, Any] = {}
 
     @property
     def place_of_own(self) -> int:
         """The place of the rows of targets among what is given."""
         return 0 if self.shape.same else 1
-
-    def step(self, like: Tensor, num_edges: int, needed: tuple[bool, ...] | None) -> Step:
-        """Calls over so many edges.
-
-        Args:
-            like: A tensor of the type and device of all.
-            num_edges: The number of edges.
-            needed: Which tensors need a gradient; None where nobody differentiates.
-        """
-        is_shared = self.plan.walks(like).are_shared(num_edges)
-        key = like.dtype, is_shared, needed
-        found = self._steps.get(key)
-        if found is None:
-            found = self._steps[key] = self._step(Kind((like.dtype, like.device), is_shared), needed)
-        return found
 
     def walks_in(self, lines: LaunchLines, kind: Kind) -> Any:
         """The walks of calls of a kind, whose numbers lines know from then on."""
@@ -119,22 +88,8 @@ class Shaped:
             lines.knows(f'number_{place}', number)
         return self.plan.walks_on(*kind.of)
 
-    def _step(self, kind: Kind, needed: tuple[bool, ...] | None) -> Step:
-        if needed is None:
-            return Step(written_forward(self, kind, ()).run, None, False)
-        wanted = self._wanted_of(needed)
-        forward = written_forward(self, kind, self._kept(wanted))
-        return Step(forward.run, written_backward(wanted, kind, forward), forward.hands_out)
-
-    def _kept(self, wanted: Wanted) -> list[str]:
-        """The names of what backward reads beside what it is given."""
-        kept = ['summed'] if wanted.reads_sums else []
-        if wanted.adjoint is None:
-            return kept
-        kept += ['out', 'statistics'] if self.plan.reads_output else []
-        return kept + [f'tensor_{place}' for place in range(len(self.plan.tensors)) if place not in wanted.dropped]
-
-    def _wanted_of(self, needed: tuple[bool, ...]) -> Wanted:
+    def wanted(self, needed: tuple[bool, ...]) -> Wanted:
+        """What follows from which tensors need a gradient."""
         form = self.form
         mapped, rest = needed[: self.num_mapped], needed[self.num_mapped :]
         of_sides = dict(zip(SIDES, mapped, strict=False))
