@@ -10,6 +10,20 @@ LISTED = 'tests/ops/test_listed.py'
 
 OF_MAPPED_WALKS = (
     Mutation(
+        'forms that say the same',
+        'conv/_layer/few_edges.py',
+        'form = form._replace(form=first_of(form.form))',
+        'pass',
+        f'{LAYERS_ALONG} -k in_common',
+    ),
+    Mutation(
+        'forms of other derived operands',
+        'ops/mapped_walk/form.py',
+        "values['derived'] = tuple(map(id, self.derived))",
+        "values['derived'] = len(self.derived)",
+        f'{NODE} -k say_the_same',
+    ),
+    Mutation(
         'what is kept, laid out otherwise by hooks',
         'ops/mapped_walk/backward_lines.py',
         'self._lines.prepare(contiguous(forward.kept))',

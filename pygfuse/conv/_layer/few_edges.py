@@ -25,7 +25,7 @@ from pygfuse.mapping.few_edges import are_few, counted_bytes, fewest_compiled
 from pygfuse.ops.aggregation import is_divided
 from pygfuse.ops.few_edges.sums import TYPES, FewEdges
 from pygfuse.ops.listed import savable
-from pygfuse.ops.mapped_walk import Form, Weights, walk_of_maps
+from pygfuse.ops.mapped_walk import Form, Weights, first_of, walk_of_maps
 from pygfuse.ops.within_torch.intercepted import PLAIN
 
 
@@ -195,6 +195,7 @@ class OverFewEdges:
         width = self.width_of_few(source.shape[1], form)
         scores_channels = False
         if isinstance(form, FewWalk):
+            form = form._replace(form=first_of(form.form))
             width, scores_channels = form.form.heads * form.form.channels, form.form.program.scores_channels
         if not width:
             # no kernel would check the edges

@@ -3,8 +3,8 @@
 Of so few rows, what autograd does for a node takes as long as the node's products.
 """
 
-from pygfuse.ops.mapped_walk.form import Form, Part, Weights
+from pygfuse.ops.mapped_walk.form import Form, Part, Weights, first_of
 from pygfuse.ops.mapped_walk.node import walk_of_maps
 from pygfuse.ops.nodes.derived import Derived
 
-__all__ = ['Derived', 'Form', 'Part', 'Weights', 'walk_of_maps']
+__all__ = ['Derived', 'Form', 'Part', 'Weights', 'first_of', 'walk_of_maps']

@@ -43,6 +43,8 @@ class Part(NamedTuple):
 class Form:
     """A program with what its operands are made of; what follows from it is kept with it.
 
+    Forms are equal that say the same of the same program; see `first_of`.
+
     Attributes:
         program: The program.
         made: The operands that are sums of parts, by name.
@@ -75,6 +77,19 @@ class Form:
     root: int | None = None
     sums_heads: bool = False
     of_edges: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self._said)
+
+    @functools.cached_property
+    def _said(self) -> tuple:
+        """All that it says, hashable; what is derived is told by identity."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values['derived'] = tuple(map(id, self.derived))
+        return tuple([tuple(value.items()) if isinstance(value, Mapping) else value for value in values.values()])
 
     def plan(self, products: Sequence[str]) -> Plan:
         """What is known of walks that multiply these operands of edges; their weights are the last tensors."""
@@ -112,6 +127,20 @@ class Form:
     def place_of_dots(self) -> int | None:
         """The place among what is made of the operand that is multiplied by vectors, if there is one."""
         return list(self.made).index(next(iter(self.dots.values()))) if self.dots else None
+
+
+@functools.lru_cache(maxsize=1024)
+def first_of(form: Form) -> Form:
+    """The first of the forms that are equal to this one: layers that are alike, and one whose calls take turns between
+    kinds, have what is kept with it in common.
+
+    Example:
+        >>> from pygfuse.program.library.neighbours import NEIGHBOURS
+        >>> forms = [Form(NEIGHBOURS, {'x': (Part(SOURCE, 0),)}, 1, width) for width in (8, 8, 4)]
+        >>> [first_of(form) is first_of(forms[0]) for form in forms]
+        [True, True, False]
+    """
+    return form
 
 
 class Weights(NamedTuple):

@@ -166,6 +166,18 @@ def test_a_few_rows_of_edges(has_map, flow):
             fused(x, edge_index, of_edges[:, :1])
 
 
+@pytest.mark.parametrize('name', ['GAT', 'ResGated'])
+def test_layers_that_are_alike_have_their_lines_in_common(name, monkeypatch):
+    fused, x, edge_index = layer_of(name), features(), random_edges(NODES, NODES, EDGES)
+    first, other = copy.deepcopy(fused), copy.deepcopy(fused)
+    expected = first(x, edge_index)
+    # nothing is written for another layer, nor for calls that take turns between kinds
+    monkeypatch.setattr('pygfuse.ops.mapped_walk.step.written_forward', None)
+    for training in (True, False, True):
+        for conv in (first.train(training), other.train(training)):
+            torch.testing.assert_close(conv(x, edge_index), expected)
+
+
 def test_a_bias_of_another_type_is_refused_as_torch_refuses_it():
     fused = pygfuse.fuse(pyg.ResGatedGraphConv(WIDTH, WIDTH))
     x, edge_index = features().float(), random_edges(NODES, NODES, EDGES)

@@ -53,7 +53,7 @@ def widths(monkeypatch) -> list[int]:
         found.append(x[0].shape[1])
         return run(linear, x, *arguments, **options)
 
-    for module in (_map_first, gin_conv):
+    for module in (_map_first, gin_conv, gcn_conv):
         monkeypatch.setattr(module, 'mapped_sum_along', mapped)
     return found
 

@@ -390,6 +390,19 @@ def test_saved_tensors_that_hooks_lay_out_otherwise(name):
         torch.testing.assert_close(results(name), expected)
 
 
+def test_forms_that_say_the_same():
+    forms = {name: case.form for name, case in CASES.items()}
+    for name, form in forms.items():
+        assert form == dataclasses.replace(form)
+        assert hash(form) == hash(dataclasses.replace(form))
+        if form.derived:
+            other = form.derived[0]._replace(compute=_squares)
+            assert form != dataclasses.replace(form, derived=(other, *form.derived[1:])), name
+    given = CASES['what is given'].form
+    assert given != dataclasses.replace(given, numbers={'negative_slope': 0.1})
+    assert given != dataclasses.replace(given, loops=False)
+
+
 def results(name):
     """The result of a case and all gradients, from one graph twice."""
     problem = Problem(name)
