@@ -19,7 +19,6 @@ import torch
 from pygfuse.bench.case import Measurement, Options, benchmark
 from pygfuse.bench.layers import Training, check_fused, product
 from pygfuse.bench.options import (
-    SMALL,
     add_graph_options,
     add_layer_options,
     chosen_graph,
@@ -43,7 +42,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     arguments=arguments,
     settings=layer_settings,
     ratios=(('PyG', 'pygfuse'), ('PyG compiled', 'pygfuse'), ('forward', 'product')),
-    quick={**SMALL, 'pyg_repeats': 2},
+    # of fewer edges no walk is timed alone
+    quick={'power_law': (4000, 40_000), 'pyg_repeats': 2},
 )
 def convs(options: Options, layer: str) -> Measurement:
     """One layer."""
@@ -54,6 +54,11 @@ def convs(options: Options, layer: str) -> Measurement:
     walk = Walks('forward', 'forward')
     with walk.recording():
         grad = torch.randn_like(training.forward(fused))
+    if not walk.widths:
+        raise ValueError(
+            'Expected a graph of more edges: along few ones, a walk is one call with the maps around it '
+            f'(got {edge_index.shape[1]})'
+        )
     width = walk.widths[-1]
     steps = [Step('PyG', training.step(plain, grad), repeats=options.pyg_repeats)]
     if options.compile:
