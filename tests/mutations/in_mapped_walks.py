@@ -33,7 +33,7 @@ OF_MAPPED_WALKS = (
     Mutation(
         'sums that are kept, laid out otherwise by hooks',
         'ops/few_edges/mapped_sums.py',
-        'lines.prepare(contiguous([kept]))',
+        'lines.prepare(contiguous([self._room]))',
         'pass',
         'tests/ops/few_edges/test_mapped_sums.py -k lay_out',
     ),

@@ -120,57 +120,57 @@ class _Kind(NamedTuple):
     needed: tuple[bool, ...] | None
 
 
-class _Step(NamedTuple):
+class _Step:
     """Calls of a kind, written out.
+
+    Args:
+        kind: The kind.
 
     Attributes:
         forward: ``forward(edge_index, ..., itself, x, target, weight, bias, root)``: the output, and memory that holds
             the sums or None.
-        backward: ``backward(edge_index, ..., itself, grad, kept, x, target, weight, bias, root)``: the gradients of the
-            last five, and the number of edges walked or None; None where nobody differentiates.
     """
 
-    forward: Callable[..., tuple[Tensor, Tensor | None]]
-    backward: Callable[..., tuple[tuple[Tensor | None, ...], int | None]] | None
+    def __init__(self, kind: _Kind) -> None:
+        self._kind, lines = kind, _lines(kind)
+        # only the gradient of the weight reads the sums
+        room = 'kept' if kind.needed is not None and kind.needed[2] else 'rows'
+        lines.reserve('sums', f'num_targets * {kind.width}', room)
+        few_edges_of(kind.of[1]).write_sum(lines, _summed(kind), out='sums')
+        write_maps(lines, kind.biased, kind.rooted, ('num_targets', kind.width))
+        lines.wait()
+        ((self._room, self._contents),) = lines.rooms.items()
+        kept = self._room if room == 'kept' else 'None'
+        self.forward = lines.function(f'{_OF_EDGES}, {_TENSORS}', f'out, {kept}')
+
+    @functools.cached_property
+    def backward(self) -> Callable[..., tuple[tuple[Tensor | None, ...], int | None]]:
+        """``backward(edge_index, ..., itself, grad, kept, x, target, weight, bias, root)``: the gradients of the last
+        five, and the number of edges walked or None; who never asks waits for no kernel of it."""
+        kind, lines, needed = self._kind, _lines(self._kind), self._kind.needed
+        is_shared = kind.rooted and kind.same
+        if needed[2]:
+            # hooks of saved tensors may have laid them out otherwise
+            lines.prepare(contiguous([self._room]))
+            lines.place(self._room, self._contents)
+        size = 'num_targets', kind.width
+        of_sums, of_own, *others = write_adjoint(lines, needed, is_shared, size, reserves_sums=True)
+        of_x, num_added = 'None', 'None'
+        if needed[0]:
+            # of rows that are both, to the gradient that the other map gives
+            of_x, num_added = of_own if is_shared else 'of_x', 'num_added'
+            if not is_shared:
+                lines.prepare('of_x = x.new_empty(x.shape)')
+            few_edges_of(kind.of[1]).write_sum(lines, _summed(kind, transposed=True), of_sums, of_x)
+        found = ', '.join([of_x, 'None' if is_shared else of_own, *others])
+        return lines.function(f'{_OF_EDGES}, grad, {self._room}, {_TENSORS}', f'({found}), {num_added}')
 
 
 _OF_EDGES = 'edge_index, target_row, num_sources, num_targets, itself'
 _TENSORS = 'x, target, weight, bias, root'
 
 
-@functools.lru_cache(maxsize=1024)
-def _step(kind: _Kind) -> _Step:
-    needed, size = kind.needed, ('num_targets', kind.width)
-    # only the gradient of the weight reads the sums
-    room = 'kept' if needed is not None and needed[2] else 'rows'
-    lines = _lines(kind)
-    lines.reserve('sums', f'num_targets * {kind.width}', room)
-    few_edges_of(kind.of[1]).write_sum(lines, _summed(kind), out='sums')
-    write_maps(lines, kind.biased, kind.rooted, size)
-    lines.wait()
-    (name, contents), *_ = lines.rooms.items()
-    arguments = f'{_OF_EDGES}, {_TENSORS}'
-    forward = lines.function(arguments, f'out, {name if room == "kept" else None}')
-    return _Step(forward, None if needed is None else _written_back(kind, name, contents))
-
-
-def _written_back(kind: _Kind, kept: str, contents: Sequence[tuple[str, str]]) -> Callable:
-    is_shared, needed, size = kind.rooted and kind.same, kind.needed, ('num_targets', kind.width)
-    lines = _lines(kind)
-    if needed[2]:
-        # hooks of saved tensors may have laid them out otherwise
-        lines.prepare(contiguous([kept]))
-        lines.place(kept, contents)
-    of_sums, of_own, *others = write_adjoint(lines, needed, is_shared, size, reserves_sums=True)
-    of_x, num_added = 'None', 'None'
-    if needed[0]:
-        # of rows that are both, to the gradient that the other map gives
-        of_x, num_added = of_own if is_shared else 'of_x', 'num_added'
-        if not is_shared:
-            lines.prepare('of_x = x.new_empty(x.shape)')
-        few_edges_of(kind.of[1]).write_sum(lines, _summed(kind, transposed=True), of_sums, of_x)
-    found = ', '.join([of_x, 'None' if is_shared else of_own, *others])
-    return lines.function(f'{_OF_EDGES}, grad, {kept}, {_TENSORS}', f'({found}), {num_added}')
+_step = functools.lru_cache(maxsize=1024)(_Step)
 
 
 def _lines(kind: _Kind) -> ProductLines:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,18 +12,28 @@ from pygfuse.ops.mapped_walk.forward_lines import written_forward
 from pygfuse.ops.mapped_walk.shaped import Kind, Shaped, Wanted
 
 
-class Step(NamedTuple):
+class Step:
     """Calls of a kind, written out.
+
+    Args:
+        shaped: The calls.
+        kind: What else they have in common.
+        needed: Which tensors need a gradient; None where nobody differentiates.
 
     Attributes:
         forward: As of `pygfuse.ops.mapped_walk.forward_lines.Forward`.
-        backward: As of `written_backward`; None where nobody differentiates.
         hands_out: Whether the result is what backward reads.
     """
 
-    forward: Callable[..., tuple]
-    backward: Callable[..., tuple] | None
-    hands_out: bool
+    def __init__(self, shaped: Shaped, kind: Kind, needed: tuple[bool, ...] | None) -> None:
+        self._kind, self._wanted = kind, None if needed is None else shaped.wanted(needed)
+        self._written = written_forward(shaped, kind, () if self._wanted is None else _kept(self._wanted))
+        self.forward, self.hands_out = self._written.run, self._written.hands_out
+
+    @functools.cached_property
+    def backward(self) -> Callable[..., tuple]:
+        """As of `written_backward`; who never asks waits for no kernel of it."""
+        return written_backward(self._wanted, self._kind, self._written)
 
 
 def step_of(shaped: Shaped, like: Tensor, num_edges: int, needed: tuple[bool, ...] | None) -> Step:
@@ -39,16 +49,8 @@ def step_of(shaped: Shaped, like: Tensor, num_edges: int, needed: tuple[bool, ..
     key = like.dtype, is_shared, needed
     found = shaped.steps.get(key)
     if found is None:
-        found = shaped.steps[key] = _written(shaped, Kind((like.dtype, like.device), is_shared), needed)
+        found = shaped.steps[key] = Step(shaped, Kind((like.dtype, like.device), is_shared), needed)
     return found
-
-
-def _written(shaped: Shaped, kind: Kind, needed: tuple[bool, ...] | None) -> Step:
-    if needed is None:
-        return Step(written_forward(shaped, kind, ()).run, None, False)
-    wanted = shaped.wanted(needed)
-    forward = written_forward(shaped, kind, _kept(wanted))
-    return Step(forward.run, written_backward(wanted, kind, forward), forward.hands_out)
 
 
 def _kept(wanted: Wanted) -> list[str]:

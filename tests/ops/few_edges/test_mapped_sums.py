@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch.nn import Linear
 
 from pygfuse import force_mapping
+from pygfuse.ops.few_edges import mapped_sums
 from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
 from pygfuse.ops.few_edges.sums import FewEdges, sum_along
 from tests.support.layouts import apart
@@ -87,6 +88,17 @@ def test_saved_tensors_that_hooks_lay_out_otherwise(targets, bias, with_root):
     with torch.autograd.graph.saved_tensors_hooks(apart, lambda one: one):
         found = torch.autograd.grad(mapped_sum_along(linear, pair, edges, 'sum', root).sin().sum(), leaves)
     torch.testing.assert_close(found, expected)
+
+
+def test_nothing_of_backward_is_written_before_it_runs(monkeypatch):
+    mapped_sums._step.cache_clear()
+    linear, pair, edges, root = call_of(None, True, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped_sums, 'write_adjoint', None)
+        out = mapped_sum_along(linear, pair, edges, 'sum', root)
+        with pytest.raises(TypeError, match='NoneType'):
+            out.sum().backward(retain_graph=True)
+    out.sum().backward()
 
 
 def test_what_is_said_around_backward_holds(monkeypatch):

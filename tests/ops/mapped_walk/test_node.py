@@ -390,6 +390,18 @@ def test_saved_tensors_that_hooks_lay_out_otherwise(name):
         torch.testing.assert_close(results(name), expected)
 
 
+def test_nothing_of_backward_is_written_before_it_runs(monkeypatch):
+    name = 'dots'
+    monkeypatch.setitem(CASES, name, dataclasses.replace(CASES[name], form=dataclasses.replace(CASES[name].form)))
+    problem = Problem(name)
+    with monkeypatch.context() as patch:
+        patch.setattr('pygfuse.ops.mapped_walk.step.written_backward', None)
+        out = problem.run()
+        with pytest.raises(TypeError, match='NoneType'):
+            out.sum().backward(retain_graph=True)
+    out.sum().backward()
+
+
 def test_forms_that_say_the_same():
     forms = {name: case.form for name, case in CASES.items()}
     for name, form in forms.items():
