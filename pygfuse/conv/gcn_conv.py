@@ -10,7 +10,6 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from pygfuse._lib.hooks import weight_and_bias
 from pygfuse.conv._compiled.prepared_edges import prepared_norms
 from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._layer.copies import OverCopies
@@ -21,7 +20,7 @@ from pygfuse.conv._layer.normalise import cached_factors, weights_of_few, with_r
 from pygfuse.conv._layer.spec import SUMS, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST, MAP_FIRST
 from pygfuse.ops import Edges
-from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
+from pygfuse.ops.few_edges.mapped_sums import mapped_sum, weights_for
 from pygfuse.ops.few_edges.sums import FewEdges, sum_along
 from pygfuse.ops.hag import hag_aggregate
 from pygfuse.ops.mapped_walk import Form, Part
@@ -127,18 +126,19 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         weight = edges.given['edge_weight']
         if weight is not None and form != WEIGHTED:
             return self._weighted_sum_of_few(x[0], edges, form)
-        if form in _NORMALISED and self._sums_first(x[0]):
-            return mapped_sum_along(self._modules['lin'], (x[0], None), edges, form, bias=self.bias)
+        first = self._map_of_sums(x[0]) if form in _NORMALISED else None
+        if first is not None:
+            return mapped_sum(*first, x[0], edges, form)
         out = sum_along(apply_linear(self.lin, x[0]), edges, form, weights=weight)
         return out if self.bias is None else out + self.bias
 
-    def _sums_first(self, x: Tensor) -> bool:
-        """Whether features are summed before they are mapped: both are one node of autograd then, and their rows no
-        wider; a map that somebody watches is given the features."""
-        if type(x) not in PLAIN or x.shape[1] > self.out_channels:
-            return False
-        found = weight_and_bias(self._modules['lin'])
-        return found is not None and found[1] is None and found[0].dtype is x.dtype
+    def _map_of_sums(self, x: Tensor) -> tuple[Tensor, OptTensor] | None:
+        """The weight and bias by which sums of features are mapped, where these are no wider than what the map gives:
+        both are one node of autograd then. None for a map that somebody watches, which is given the features."""
+        found = weights_for(x, self._modules['lin']) if x.shape[1] <= self.out_channels else None
+        bias = self.bias
+        is_like = bias is None or (type(bias) in PLAIN and bias.dtype is x.dtype)
+        return (found[0], bias) if found is not None and found[1] is None and is_like else None
 
     def walk_of_few(self, x: NodePair, given: Mapping[str, Any], prepared: Any) -> FewWalk | None:
         if given['edge_weight'] is None or given['edge_weight'].dim() != 1 or not self.normalize or self.cached:

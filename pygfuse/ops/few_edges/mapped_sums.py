@@ -19,7 +19,7 @@ from pygfuse._lib.functions import untransformed
 from pygfuse._lib.hooks import weight_and_bias
 from pygfuse._lib.modes import nothing_is_said
 from pygfuse.graph.adjacency import target_row_of
-from pygfuse.ops.few_edges.sums import TYPES, FewEdges, sum_along
+from pygfuse.ops.few_edges.sums import TYPES, FewEdges, check_sum, sum_along
 from pygfuse.ops.listed import list_of
 from pygfuse.ops.nodes.product_lines import ProductLines, contiguous
 from pygfuse.ops.nodes.sum_maps import write_adjoint, write_maps
@@ -35,9 +35,8 @@ def mapped_sum_along(
     reduce: str,
     root: Module | None = None,
     itself: float | None = None,
-    bias: Tensor | None = None,
 ) -> Tensor:
-    """``linear(sum_along(x[0], edges, reduce, itself)) + root(x[1]) + bias``.
+    """``linear(sum_along(x[0], edges, reduce, itself)) + root(x[1])``.
 
     Args:
         linear: What maps the sums; modules that are more than a linear map are called as they are.
@@ -47,13 +46,13 @@ def mapped_sum_along(
         reduce: As of `sum_along`, but not weighted.
         root: What maps the rows of targets, or None.
         itself: How many times each row is added to its own sum, where sources and targets are the same nodes.
-        bias: A vector, ``[out]``, beside a map without a bias, or None.
 
     Returns:
         ``[num_targets, out]``.
 
     Raises:
-        ValueError: If an edge names a node that is not there, or the sources have another number of rows.
+        ValueError: If an edge names a node that is not there, the sources have another number of rows, or sources and
+            targets are not the same nodes where they have to be.
 
     Example:
         >>> edges = FewEdges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 'source_to_target', 3, 3)
@@ -65,34 +64,61 @@ def mapped_sum_along(
     """
     source, target = x
     root = None if target is None else root
-    of_linear, of_root = _weights_for(source, linear), None if root is None else _weights_for(target, root)
-    is_root_plain = root is None or (of_root is not None and of_root[1] is None)
-    if of_linear is not None and bias is not None:
-        is_like = of_linear[1] is None and type(bias) in PLAIN and bias.dtype is source.dtype
-        of_linear = (of_linear[0], bias) if is_like else None
-    if of_linear is not None and is_root_plain:
-        weights = *of_linear, None if of_root is None else of_root[0]
-        # of rows that are both, one gradient
-        other = None if root is None or target is source else target
-        form, tensors = (reduce, itself), (source, other, *weights)
-        if torch.is_grad_enabled():
-            return _apply(edges, form, edges.edge_index, *tensors)
-        step = _step_of(edges, form, tensors, None)
-        return _forward(step, edges, itself, edges.edge_index, tensors)[0]
+    of_linear, of_root = weights_for(source, linear), None if root is None else weights_for(target, root)
+    if of_linear is not None and (root is None or (of_root is not None and of_root[1] is None)):
+        of_targets = None if of_root is None else (target, of_root[0])
+        return mapped_sum(*of_linear, source, edges, reduce, of_targets, itself)
     out = linear(sum_along(source, edges, reduce, itself))
-    out = out if root is None else out + root(target)
-    return out if bias is None else out + bias
+    return out if root is None else out + root(target)
 
 
-def _weights_for(x: Tensor, linear: Module) -> tuple[Tensor, Tensor | None] | None:
-    """The weight and bias of a module that is a linear map of such rows and nothing else; None of others."""
+def mapped_sum(
+    weight: Tensor,
+    bias: Tensor | None,
+    x: Tensor,
+    edges: FewEdges,
+    reduce: str,
+    of_targets: tuple[Tensor, Tensor] | None = None,
+    itself: float | None = None,
+) -> Tensor:
+    """``sum_along(x, edges, reduce, itself) @ weight.t() + bias``, and rows of targets by another weight beside it.
+
+    Args:
+        weight: ``[out, in]``, torch's own as all tensors, of the type of `x`.
+        bias: ``[out]``, or None.
+        x: Rows of sources, ``[num_sources, in]``.
+        edges, reduce, itself: As of `mapped_sum_along`.
+        of_targets: Rows, ``[num_targets, other]``, which may be `x`, and their weight, ``[out, other]``; or None.
+
+    Returns:
+        ``[num_targets, out]``.
+
+    Raises:
+        ValueError: As of `mapped_sum_along`, and if the shapes of tensors do not fit one another.
+
+    Example:
+        >>> edges, x = FewEdges(torch.tensor([[0, 1], [1, 1]]), 'source_to_target', 2, 2), torch.ones(2, 3)
+        >>> mapped_sum(torch.ones(1, 3), torch.ones(1), x, edges, 'sum').tolist()
+        [[1.0], [7.0]]
+    """
+    target, root = (None, None) if of_targets is None else of_targets
+    # of rows that are both, one gradient
+    form, tensors = (reduce, itself), (x, None if target is x else target, weight, bias, root)
+    if torch.is_grad_enabled():
+        return _apply(edges, form, edges.edge_index, *tensors)
+    return _forward(_step_of(edges, form, tensors, None), edges, itself, edges.edge_index, tensors)[0]
+
+
+def weights_for(x: Tensor, linear: Module) -> tuple[Tensor, Tensor | None] | None:
+    """The weight ``[out, in]`` and bias of a module that is a linear map of such rows, ``[nodes, in]``, and nothing
+    else; None of others."""
     found = weight_and_bias(linear) if type(x) in PLAIN and x.dtype in TYPES else None
     if found is None or found[0].dtype is not x.dtype:
         return None
     return found if len(x.shape) == 2 and found[0].shape[1:] == x.shape[1:] else None
 
 
-# how sums are formed: 'sum' or 'mean', and how many times a row is added to its own
+# how sums are formed, and how many times a row is added to its own
 Sum = tuple[str, float | None]
 
 
@@ -189,19 +215,10 @@ def _summed(kind: _Kind, transposed: bool = False) -> Any:
 
 def _step_of(edges: FewEdges, form: Sum, tensors: Sequence[Tensor | None], needed: tuple[bool, ...] | None) -> _Step:
     x, target, _, bias, root = tensors
-    (num_rows, width), (reduce, itself) = x.shape, form
-    _check(edges, num_rows, itself)
+    reduce, itself = form
+    check_sum(x, edges, reduce, itself)
     there = itself is not None, bias is not None, root is not None, target is None
-    return _step(_Kind((x.dtype, x.device), width, reduce, *there, needed))
-
-
-def _check(edges: FewEdges, num_rows: int, itself: float | None) -> None:
-    if num_rows != edges.num_sources:
-        raise ValueError(f"Expected 'x' to have {edges.num_sources} rows (got {num_rows})")
-    if itself is not None and edges.num_sources != edges.num_targets:
-        raise ValueError(
-            f"Expected as many sources as targets for 'itself' (got {edges.num_sources}, {edges.num_targets})"
-        )
+    return _step(_Kind((x.dtype, x.device), x.shape[1], reduce, *there, needed))
 
 
 def _forward(

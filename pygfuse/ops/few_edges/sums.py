@@ -139,19 +139,31 @@ def added_along(
 
     They are added to the rows of `begun`, if there are some.
     """
-    _, flow, num_sources, num_targets, *_ = edges
-    nodes, rows = (target_row_of(flow), num_targets, num_sources), num_targets if transposed else num_sources
+    check_sum(x, edges, reduce, itself, transposed)
+    nodes = target_row_of(edges.flow), edges.num_targets, edges.num_sources
+    try:
+        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself, begun, weights)
+    except IndexError:
+        edges._replace(edge_index=edge_index).check()
+        raise
+
+
+def check_sum(x: Tensor, edges: FewEdges, reduce: str, itself: float | None, transposed: bool = False) -> None:
+    """Raises a ValueError if rows are not as many as the nodes that a sum, or its adjoint, reads, or sources not as
+    many as targets where they have to be the same nodes: kernels look at neither.
+
+    Args:
+        x: ``[num_sources, width]``, of the adjoint ``[num_targets, width]``.
+        edges, reduce, itself, transposed: As of `added_along`.
+    """
+    num_sources, num_targets = edges.num_sources, edges.num_targets
+    rows = num_targets if transposed else num_sources
     if x.dim() != 2 or x.shape[0] != rows:
         raise ValueError(f"Expected 'x' to have {rows} rows (got shape {list(x.shape)})")
     if num_sources != num_targets and (itself is not None or reduce not in (*SUMS, WEIGHTED)):
         raise ValueError(
             f"Expected as many sources as targets for 'reduce' {reduce!r} (got {num_sources}, {num_targets})"
         )
-    try:
-        return few_edges_of(x.device).add_along_edges(x, edge_index, *nodes, reduce, transposed, itself, begun, weights)
-    except IndexError:
-        edges._replace(edge_index=edge_index).check()
-        raise
 
 
 class _Sum(torch.autograd.Function):

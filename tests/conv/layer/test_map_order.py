@@ -53,8 +53,14 @@ def widths(monkeypatch) -> list[int]:
         found.append(x[0].shape[1])
         return run(linear, x, *arguments, **options)
 
-    for module in (_map_first, gin_conv, gcn_conv):
+    for module in (_map_first, gin_conv):
         monkeypatch.setattr(module, 'mapped_sum_along', mapped)
+
+    def summed_first(weight, bias, x, *arguments, run=gcn_conv.mapped_sum):
+        found.append(x.shape[1])
+        return run(weight, bias, x, *arguments)
+
+    monkeypatch.setattr(gcn_conv, 'mapped_sum', summed_first)
     return found
 
 

@@ -90,6 +90,15 @@ def test_saved_tensors_that_hooks_lay_out_otherwise(targets, bias, with_root):
     torch.testing.assert_close(found, expected)
 
 
+def test_what_is_refused_before_a_kernel_reads_it():
+    linear, pair, edges, _ = call_of(TARGETS, True, False)
+    for options in ({'reduce': 'normalised'}, {'reduce': 'sum', 'itself': 2.0}):
+        with pytest.raises(ValueError, match='as many sources as targets'):
+            mapped_sum_along(linear, pair, edges, **options)
+    with pytest.raises(ValueError, match=f"Expected 'x' to have {SOURCES} rows"):
+        mapped_sum_along(linear, (pair[0][1:], None), edges, 'sum')
+
+
 def test_nothing_of_backward_is_written_before_it_runs(monkeypatch):
     mapped_sums._step.cache_clear()
     linear, pair, edges, root = call_of(None, True, True)
