@@ -102,8 +102,8 @@ def radius_search_of(device: torch.device) -> ModuleType | None:
 
 
 def few_edges_of(device: torch.device) -> ModuleType | None:
-    """The module that adds along few edges as they come on this device: it has ``add_along_edges``. None: there is
-    none."""
+    """The module that adds along few edges as they come on this device: it has ``add_along_edges``, ``write_sum`` and
+    ``Summed``. None: there is none."""
     return _module('cpu', 'few_edges.sums') if device in _CPU else None
 
 
@@ -130,7 +130,8 @@ def few_edge_stages_of(device: torch.device) -> ModuleType | None:
 
 
 def product_list_of(device: torch.device) -> ModuleType | None:
-    """The module with products of small matrices on this device: it has ``multiply``. None: there is none."""
+    """The module with products of small matrices on this device: it has ``multiply_listed``, ``OfList``
+    and ``is_faster``. None: there is none."""
     return _module('cpu', 'products.product_list') if device in _CPU else None
 
 

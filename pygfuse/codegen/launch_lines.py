@@ -173,7 +173,7 @@ class LaunchLines:
 
     def keep(self, value: object) -> None:
         """Keeps an object as long as the lines."""
-        self.knows(f'kept_{len(self._scope)}', value)
+        self.knows(f'object_{len(self._scope)}', value)
 
     def wait(self) -> None:
         """Has the launches that follow begin once those before have run."""

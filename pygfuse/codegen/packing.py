@@ -178,9 +178,7 @@ def integers_that_stand_for(names: Iterable[str]) -> dict[str, int]:
     return {name: int(f'{2**40 + k}') for k, name in enumerate(names)}
 
 
-def written_words(
-    parts: int, arguments: tuple, named: Mapping[str, object], kept: list[torch.Tensor], form: Form = PARTS
-) -> list[str]:
+def written_words(parts: int, arguments: tuple, named: Mapping[str, object], kept: list[torch.Tensor]) -> list[str]:
     """The words of a launch's block, as `packer` makes it, as expressions; ``bits`` in them stands for `bits_of`.
 
     Args:
@@ -188,7 +186,6 @@ def written_words(
         arguments: Of a launch: what stands for those that differ from call to call, and the others as they are.
         named: What stands for an argument, by its name: objects that are nowhere else among the arguments.
         kept: To which tensors are added that are in the block as they are.
-        form: What stands before the arguments' words, and how a tensor becomes words.
 
     Example:
         >>> size = 12345
@@ -206,10 +203,10 @@ def written_words(
             kept.append(value)
             yield from (str(value.data_ptr()), str(value.numel()))
         elif isinstance(value, torch.Tensor):
-            yield from form.tensor.format(name).removesuffix(', ').split(', ')
+            yield from PARTS.tensor.format(name).removesuffix(', ').split(', ')
         elif isinstance(value, float):
             yield f'bits({name})' if name else str(bits_of(value))
         elif value is not None:
             yield name or str(int(value))
 
-    return [*[word.replace('parts', str(parts)) for word in form.head], *words(arguments)]
+    return [*[word.replace('parts', str(parts)) for word in PARTS.head], *words(arguments)]

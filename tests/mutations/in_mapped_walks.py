@@ -250,8 +250,8 @@ OF_MAPPED_WALKS = (
     Mutation(
         'derived operands of edges that nobody makes again',
         'ops/mapped_walk/form.py',
-        'tuple([derived.is_remade for derived in self.derived])',
-        'tuple([False for derived in self.derived])',
+        'derived.is_remade for derived in self.derived',
+        'False for derived in self.derived',
         'tests/conv/layer/test_few_edges.py -k GMM',
     ),
     Mutation(

@@ -67,11 +67,10 @@ class Given:
         self.named.pop(name, None)
 
     @property
-    def unread_lengths(self) -> set[str]:
-        """The words that are lengths of rows of nodes and edges, which no walk reads."""
+    def rows(self) -> list[str]:
+        """The names of rows of nodes and edges, of which no walk reads the length; those of products are counted."""
         parts = {f'tensor_{k}' for k, name in enumerate(self._tensors) if ':' in name}
-        rows = [name for name in self.named if name.startswith(ROWS) and name not in parts]
-        return {f'{name}.numel()' for name in rows}
+        return [name for name in self.named if name.startswith(ROWS) and name not in parts]
 
     def arguments(self, bound: BoundProgram, row: Row, tiles: Tensor) -> tuple:
         """The first arguments of both walks.

@@ -13,13 +13,12 @@ from torch import Tensor
 from pygfuse._lib.panels import pack
 from pygfuse.codegen import arguments as shared
 from pygfuse.codegen.arguments import Draws
-from pygfuse.codegen.launch_lines import LaunchLines, told_by
-from pygfuse.codegen.packing import bits_of, written_words
+from pygfuse.codegen.launch_lines import LaunchLines
 from pygfuse.cpu import kernels, row_tiling
 from pygfuse.cpu.compilation.in_turn import InTurn, OnThreads
-from pygfuse.cpu.compilation.launch import Launch
 from pygfuse.cpu.edges.walked_edges import nothing
 from pygfuse.cpu.few_edges.listed_arguments import Given
+from pygfuse.cpu.few_edges.told_launches import write_told
 from pygfuse.cpu.operands import NO_DRAWS
 from pygfuse.cpu.vectors.panels import lanes_of
 from pygfuse.cpu.walks.arguments import Panels
@@ -165,7 +164,8 @@ class Walks:
         results = shared.Results(given.of('out', self._dtype), statistics)
         arguments = *given.arguments(self._bound, self._row, tiling.tiles), results
         kernel = kernels.listed_forward_kernel(self._bound, tiling, self._reduce)
-        _write_launch(lines, kernel.untested(arguments), tiling.count, arguments, given, is_shared)
+        launch = OnThreads(kernel.untested(arguments), _two_threads if is_shared else None)
+        write_told(lines, launch, tiling.count, arguments, given.named, 'num_walked', given.rows)
 
     def write_backward(
         self,
@@ -215,7 +215,8 @@ class Walks:
             Panels(panels),
         )
         kernel = kernels.listed_backward_kernel(bound, tiling, plan, self._reduce)
-        _write_launch(lines, kernel.untested(arguments), tiling.count, arguments, given, is_shared)
+        launch = OnThreads(kernel.untested(arguments), _two_threads if is_shared else None)
+        write_told(lines, launch, tiling.count, arguments, given.named, 'num_walked', given.rows)
         return room.found()
 
     def _make_room(self, lines: LaunchLines, name: str, sizes: Sequence[str | int], rooms: Mapping[str, str]) -> None:
@@ -335,20 +336,6 @@ class _Room:
         return {SOURCE: 'num_sources', TARGET: 'num_targets', EDGE: 'num_ids'}[side]
 
 
-def _write_launch(
-    lines: LaunchLines, launch: Launch, parts: int, arguments: tuple, given: Given, is_shared: bool
-) -> None:
-    kept: list[Tensor] = []
-    words = written_words(parts, arguments, given.named, kept)
-    # of rows of nodes and edges, no walk reads the length
-    words = ['0' if word in given.unread_lengths else word for word in words]
-    lines.keep(kept)
-    lines.knows('bits', bits_of)
-    lines.knows('refuse_edges', _refuse)
-    runnable = OnThreads(launch, _two_threads if is_shared else None)
-    lines.launch(told_by(runnable, words, 'num_walked', 'refuse_edges'))
-
-
 def _ends_of(listed: Listed) -> tuple[Tensor, int, int, int, int]:
     edge_index, target_row, num_sources, num_targets, num_loops, _ = listed
     return edge_index, target_row, num_sources, num_targets, -1 if num_loops is None else num_loops
@@ -360,10 +347,6 @@ walks_of = functools.lru_cache(maxsize=1024)(Walks)
 def _two_threads() -> int:
     """All shares check and count the edges: they write the same number."""
     return min(2, torch.get_num_threads())
-
-
-def _refuse() -> None:
-    raise IndexError('an edge names a node that is not there')
 
 
 class _Places(NamedTuple):

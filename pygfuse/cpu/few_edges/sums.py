@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygfuse.codegen.launch_lines import LaunchLines, told_by
-from pygfuse.codegen.packing import bits_of, integers_that_stand_for, written_words
+from pygfuse.codegen.launch_lines import LaunchLines
+from pygfuse.codegen.packing import integers_that_stand_for
 from pygfuse.cpu.compilation.in_turn import InTurn, OnThreads
 from pygfuse.cpu.compilation.kernel import Kernel
+from pygfuse.cpu.few_edges.told_launches import write_told
 from pygfuse.cpu.nodes.zero_rows import line_of, looks
 from pygfuse.cpu.row_tiling import FORWARD_REGISTERS
 from pygfuse.cpu.vectors.layout import Layout
@@ -151,23 +152,13 @@ def write_sum(lines: LaunchLines, summed: Summed, x: str = 'x', out: str = 'out'
     own = named[x] if summed.with_itself else None
     of_rows = named[x], named.get('weights'), own, named.get('itself'), named[out]
     of_edges = [named[name] for name in ('edge_index', *_NUMBERS[:3])]
-    lines.knows('bits', bits_of)
-    lines.knows('refuse_edges', _refuse)
     for layout, starts in blocks(dtype, summed.width, FORWARD_REGISTERS):
         key = str(layout.row), summed.reduce, str(summed.transposed), str(summed.begun)
         name = f'{summed.reduce} along few edges, {layout.channels}, {layout.element}'
         kernel = Kernel(_body(layout, dtype, summed.reduce, summed.transposed, summed.begun), name, key)
         arguments = starts, *of_edges, summed.width, *of_rows, named['num_added']
-        kept: list[Tensor] = []
-        words = written_words(starts.numel(), arguments, named, kept)
-        # of rows, whose lengths nobody reads, some have no tensor
-        words = ['0' if word in (f'{x}.numel()', f'{out}.numel()') else word for word in words]
-        lines.keep(kept)
-        lines.launch(told_by(OnThreads(kernel.untested(arguments)), words, 'num_added', 'refuse_edges'))
-
-
-def _refuse() -> None:
-    raise IndexError('an edge names a node that is not there')
+        launch = OnThreads(kernel.untested(arguments))
+        write_told(lines, launch, starts.numel(), arguments, named, 'num_added', (x, out))
 
 
 @functools.lru_cache(maxsize=256)

@@ -120,7 +120,7 @@ class AdjointLines:
         for place, (part, grad) in enumerate(sums):
             out, width = lines.part_of_vector(result, part)
             adds = not is_whole or place > 0
-            lines.column_sums(lines.count(grad), width, lines.row(grad, width), out, adds)
+            lines.column_sums(lines.counts[grad], width, lines.row(grad, width), out, adds)
         return bool(sums)
 
 

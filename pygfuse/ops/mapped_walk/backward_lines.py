@@ -13,7 +13,7 @@ from pygfuse.ops.mapped_walk.adjoint_lines import AdjointLines
 from pygfuse.ops.mapped_walk.form import Part
 from pygfuse.ops.mapped_walk.forward_lines import OF_EDGES, Forward
 from pygfuse.ops.mapped_walk.map_lines import GIVEN, SUMMED, MapLines, rows_of
-from pygfuse.ops.mapped_walk.operand_lines import OperandLines, arguments_of, is_remade
+from pygfuse.ops.mapped_walk.operand_lines import OperandLines, arguments_of
 from pygfuse.ops.mapped_walk.shaped import Kind, Wanted
 from pygfuse.ops.nodes.product_lines import contiguous
 from pygfuse.program.products import Product
@@ -39,7 +39,8 @@ class _Backward:
         self._form, self._shape = wanted.shaped.form, wanted.shaped.shape
         self._names = arguments_of(self._shape, wanted.shaped.num_rest)
         self._lines = MapLines(self._shape, kind.of, wanted.shaped.width_of_sums)
-        self._operands = OperandLines(self._lines, self._form, wanted.shaped.num_rest)
+        unread = () if wanted.adjoint is None else wanted.adjoint.unread
+        self._operands = OperandLines(self._lines, self._form, wanted.shaped.num_rest, True, unread)
         needed = dict(zip(self._names, wanted.needed, strict=True))
         # blocks of heads laid side by side, and what extremes divide, are of operators of torch
         is_read_by_torch = (
@@ -85,21 +86,24 @@ class _Backward:
 
     def _walk(self, grad: str) -> dict[str, str]:
         """What the walk finds, from the gradient of its result; expressions by operands' names."""
-        form, lines, adjoint = self._form, self._lines, self._wanted.adjoint
-        operands, unread = self._operands, adjoint.unread
-        operands.make(is_remade, unread)
-        operands.take(unread)
-        operands.derive(lambda is_remade: is_remade)
-        operands.weigh()
+        form, lines, adjoint, shaped = self._form, self._lines, self._wanted.adjoint, self._shaped
+        self._operands.make()
+        self._operands.take()
+        self._operands.derive()
+        self._operands.weigh()
         if form.sums_heads:
             lines.knows('cat', torch.cat)
             lines.say(f'grad = cat([{grad}] * {form.heads}, dim=1)')
         else:
             lines.rename('grad', grad if lines.is_reserved(grad) else f'{grad}.contiguous()')
-        there = [place not in unread for place in range(len(self._shaped.plan.tensors))]
-        found = self._shaped.walks_in(lines, self._kind).write_backward(
-            *(lines, adjoint.needed.names, self._wanted.features, there, self._shaped.plan.reads_output),
-            *(self._kind.is_shared,),
+        there = [place not in adjoint.unread for place in range(len(shaped.plan.tensors))]
+        found = shaped.walks_in(lines, self._kind).write_backward(
+            lines,
+            adjoint.needed.names,
+            self._wanted.features,
+            there,
+            shaped.plan.reads_output,
+            self._kind.is_shared,
             addressed=self._addressed(),
         )
         for name, value in found.items():

@@ -106,12 +106,9 @@ class Form:
     @functools.cached_property
     def reads_edges(self) -> bool:
         """Whether something is made of rows of edges."""
-        return any(part.side == EDGE for parts in self.made.values() for part in parts) or any(self.are_remade)
-
-    @functools.cached_property
-    def are_remade(self) -> tuple[bool, ...]:
-        """Whether backward computes each of the derived operands again."""
-        return tuple([derived.is_remade for derived in self.derived])
+        return any(part.side == EDGE for parts in self.made.values() for part in parts) or any(
+            derived.is_remade for derived in self.derived
+        )
 
     @functools.cached_property
     def derived_names(self) -> tuple[str, ...]:

@@ -61,10 +61,10 @@ class _Forward:
     def written(self) -> Forward:
         shaped, lines, form = self._shaped, self._lines, self._shaped.form
         operands = OperandLines(lines, form, shaped.num_rest)
-        operands.make(lambda parts: True, kept=self._kept)
+        operands.make(self._kept)
         operands.multiply()
         operands.take()
-        operands.derive(lambda is_remade: True)
+        operands.derive()
         operands.weigh()
         # what is divided by how many edges attain an extreme is a tensor
         rooms = {'statistics': self._room_of('statistics')} if shaped.plan.bound.softmax else {}

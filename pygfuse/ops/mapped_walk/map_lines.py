@@ -202,10 +202,6 @@ class MapLines(ProductLines):
         self.once(f'length_of_{part.linear} = b{part.linear}.numel()')
         return f'length_of_{part.linear}'
 
-    def count(self, name: str) -> str:
-        """The number of rows of what has a name, one of `counts`."""
-        return self.counts[name]
-
     def _bytes(self, numbers: str | int) -> str | int:
         return 0 if numbers == 0 else f'({numbers}) * {self._number_bytes}'
 

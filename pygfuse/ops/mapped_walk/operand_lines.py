@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from torch import Tensor
 
@@ -42,18 +42,21 @@ class OperandLines:
         lines: Where they are written.
         form: The form.
         num_rest: How many tensors are given behind those that maps take.
+        again: Whether those alone are set that backward makes again.
+        unread: The places of others that nobody reads.
     """
 
-    def __init__(self, lines: MapLines, form: Form, num_rest: int) -> None:
+    def __init__(
+        self, lines: MapLines, form: Form, num_rest: int, again: bool = False, unread: Collection[int] = ()
+    ) -> None:
         self._lines, self._form, self._num_rest = lines, form, num_rest
+        self._again, self._unread = again, unread
         self._products = products_of(form, lines.shape)
 
-    def make(
-        self, is_made: Callable[[Sequence[Part]], bool], unread: Collection[int] = (), kept: Collection[str] = ()
-    ) -> None:
-        """The sums of parts of which that is true, except at places that nobody reads; some of them are kept."""
+    def make(self, kept: Collection[str] = ()) -> None:
+        """The sums of parts; those of these names are kept."""
         for place, (name, parts) in enumerate(self._form.made.items()):
-            if not is_made(parts) or place in unread:
+            if place in self._unread or (self._again and not is_remade(parts)):
                 continue
             width = self._form.heads * self._form.channels
             if name in self._products:
@@ -77,21 +80,21 @@ class OperandLines:
             given = f'tensor_{form.place_of_dots}, {self.vectors}, {form.heads}, {form.channels}'
             self._lines.say(f'{results}= dots({given})')
 
-    def take(self, unread: Collection[int] = ()) -> None:
+    def take(self) -> None:
         """What is given as it is."""
         for place, name in enumerate(self._form.given, len(self._form.dots)):
             own = len(self._form.made) + place
-            if own not in unread:
+            if own not in self._unread:
                 self._lines.prepare(f'tensor_{own} = rest_{place}.contiguous()')
                 if self._form.program.operands[name].side == EDGE:
                     self._check_rows(name, f'tensor_{own}.shape[0]')
 
-    def derive(self, is_derived: Callable[[bool], bool]) -> None:
-        """Other functions of rows; of each it is asked whether backward computes it again."""
+    def derive(self) -> None:
+        """Other functions of rows."""
         place = len(self._form.made) + self._form.given_to_derived
         for k, derived in enumerate(self._form.derived):
             names = [*derived.reads]
-            if is_derived(derived.is_remade):
+            if derived.is_remade or not self._again:
                 self._lines.knows(f'compute_{k}', derived.compute)
                 results = ', '.join(f'tensor_{place + i}' for i in range(len(names)))
                 self._lines.prepare(f'{results}, = compute_{k}({self.rows}, {self.behind})')
