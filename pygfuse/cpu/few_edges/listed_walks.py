@@ -82,7 +82,7 @@ class Walks:
         Raises:
             IndexError: If an edge names a node that is not there. Nothing has been read by it.
         """
-        is_shared = self.are_shared(listed.edge_index.shape[1])
+        is_shared = self.sharing(listed.edge_index.shape[1])
         key = draws.seed is None, is_shared
         run = self._forward.get(key)
         if run is None:
@@ -117,7 +117,7 @@ class Walks:
             IndexError: As of `forward`.
         """
         there = tuple([tensor is not None for tensor in tensors])
-        is_shared = self.are_shared(listed.edge_index.shape[1])
+        is_shared = self.sharing(listed.edge_index.shape[1])
         key = needed, features, draws.seed is None, there, out is None, is_shared
         prepared = self._backward.get(key)
         if prepared is None:
@@ -131,9 +131,9 @@ class Walks:
         found, listed.walked[0] = run(*given, *draws, *numbers, *tensors)
         return dict(zip(names, found, strict=True))
 
-    def are_shared(self, num_edges: int) -> bool:
-        """Whether two threads share each row of walks of so many edges: that, and so the bits, follows from the work
-        alone."""
+    def sharing(self, num_edges: int) -> bool:
+        """How threads share walks of so many edges, here whether two share each row: that, and so the bits, follows
+        from the work alone."""
         return self._shares is not None and are_of_two_threads(num_edges, self.width)
 
     def write_forward(

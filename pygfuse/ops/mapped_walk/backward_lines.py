@@ -103,7 +103,7 @@ class _Backward:
             self._wanted.features,
             there,
             shaped.plan.reads_output,
-            self._kind.is_shared,
+            self._kind.sharing,
             addressed=self._addressed(),
         )
         for name, value in found.items():

@@ -72,7 +72,7 @@ class _Forward:
             # which is what is mapped, too, where nothing is added to a new tensor
             is_summed = not form.sums_heads and (self._in_place or not self._added)
             rooms['out'] = self._room_of('out', *((SUMMED,) if is_summed else ()))
-        shaped.walks_in(lines, self._kind).write_forward(lines, self._kind.is_shared, rooms=rooms)
+        shaped.walks_in(lines, self._kind).write_forward(lines, self._kind.sharing, rooms=rooms)
         self._add()
         self._map()
         kept = self._names_of_kept()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +20,11 @@ class Kind(NamedTuple):
 
     Attributes:
         of: The type and device of all tensors.
-        is_shared: Whether two threads share each row of the walk.
+        sharing: How threads share walks of so many edges, as these say it.
     """
 
     of: tuple[torch.dtype, torch.device]
-    is_shared: bool
+    sharing: Hashable
 
 
 class Wanted(NamedTuple):

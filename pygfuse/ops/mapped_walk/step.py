@@ -45,11 +45,11 @@ def step_of(shaped: Shaped, like: Tensor, num_edges: int, needed: tuple[bool, ..
         num_edges: The number of edges.
         needed: Which tensors need a gradient; None where nobody differentiates.
     """
-    is_shared = shaped.plan.walks(like).are_shared(num_edges)
-    key = like.dtype, is_shared, needed
+    sharing = shaped.plan.walks(like).sharing(num_edges)
+    key = like.dtype, sharing, needed
     found = shaped.steps.get(key)
     if found is None:
-        found = shaped.steps[key] = Step(shaped, Kind((like.dtype, like.device), is_shared), needed)
+        found = shaped.steps[key] = Step(shaped, Kind((like.dtype, like.device), sharing), needed)
     return found
 
 
