@@ -136,7 +136,8 @@ class GCNConv(OverCopies, torch_geometric.nn.GCNConv):
         """The weight and bias by which sums of features are mapped, where these are no wider than what the map gives:
         both are one node of autograd then. None for a map that somebody watches, which is given the features."""
         found = weights_for(x, self._modules['lin']) if x.shape[1] <= self.out_channels else None
-        bias = self.bias
+        # a bias that is computed is not read but where PyG reads it
+        bias = self._parameters.get('bias', self)
         is_like = bias is None or (type(bias) in PLAIN and bias.dtype is x.dtype)
         return (found[0], bias) if found is not None and found[1] is None and is_like else None
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_geometric.nn
+from torch.nn.utils import parametrize
 from torch_geometric.utils import add_remaining_self_loops
 
 from pygfuse.conv import GCNConv
 from tests.support import cases as table
 from tests.support.cases import FEATURES
 from tests.support.parity import ADJACENCIES, GRAPHS, random_edges
+from tests.support.states import Noisy
 
 pytestmark = pytest.mark.filterwarnings('ignore:Sparse', 'ignore:Converting sparse tensor')
 
@@ -168,6 +170,18 @@ def test_few_edges_of_a_map_that_is_watched():
     conv.lin.register_forward_hook(lambda module, given, out: seen.append(given[0]))
     torch.testing.assert_close(conv(x, edge_index), expected)
     assert [given is x for given in seen] == [True]
+
+
+def test_few_edges_of_a_bias_that_is_computed():
+    """Each read of it draws."""
+    x, edge_index, found = torch.randn(12, 4), random_edges(12, 12, 40), []
+    for kind in (torch_geometric.nn.GCNConv, GCNConv):
+        torch.manual_seed(0)
+        conv = kind(4, 9)
+        torch.nn.init.ones_(conv.bias)
+        parametrize.register_parametrization(conv, 'bias', Noisy())
+        found.append(conv(x, edge_index))
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_what_one_class_cached_serves_the_other():

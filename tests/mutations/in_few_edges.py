@@ -339,6 +339,13 @@ OF_FEW_EDGES = (
         'tests/conv/test_gcn_conv.py -k wider_or_narrower',
     ),
     Mutation(
+        'a bias that is computed',
+        'conv/gcn_conv.py',
+        "bias = self._parameters.get('bias', self)",
+        'bias = self.bias',
+        'tests/conv/test_gcn_conv.py -k bias_that_is_computed',
+    ),
+    Mutation(
         'a map of rows before their sum that somebody watches',
         'conv/gcn_conv.py',
         "found = weights_for(x, self._modules['lin'])",
