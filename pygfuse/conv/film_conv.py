@@ -10,11 +10,12 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
+from pygfuse._lib.hooks import weight_and_bias
 from pygfuse.conv._edge_mlp.network import Slope, UnsupportedNetwork, activation_of
 from pygfuse.conv._layer import fallback
 from pygfuse.conv._layer.checks import Inputs, NodePair, is_edge_index, is_sparse_tensor
 from pygfuse.conv._layer.copies import EachCopy
-from pygfuse.conv._layer.few_edges import FewWalk, weights_of
+from pygfuse.conv._layer.few_edges import FewWalk
 from pygfuse.conv._layer.relations import relations_of, why_no_relations, why_not_stacked
 from pygfuse.conv._layer.spec import Spec
 from pygfuse.graph.relations import Relations
@@ -146,10 +147,10 @@ class FiLMConv(EachCopy, torch_geometric.nn.FiLMConv):
         made = {'x': (Part(SOURCE, 0),), 'gamma': (gamma,), 'beta': (beta,)}
         program = FILM['none' if act is None else _name_of(act)]
         numbers = {} if act is None else act.named_numbers
-        return FewWalk(Form(program, made, 1, channels, numbers=numbers, reduce=self.reduction), ('lins', 'films'))
+        return FewWalk(Form(program, made, 1, channels, numbers=numbers, reduce=self.reduction), ('lins.0', 'films.0'))
 
     def map_of_few(self, name: str) -> Weights | None:
-        return weights_of(self._modules[name][0])
+        return weight_and_bias(self.get_submodule(name))
 
     def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
         out = self.walk_few(x, edges, form)

@@ -12,11 +12,11 @@ from torch.nn import Module
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from pygfuse._lib.backends import row_search_of
-from pygfuse._lib.hooks import why_not_as_it_is, why_not_linear
+from pygfuse._lib.hooks import weight_and_bias, why_not_as_it_is, why_not_linear
 from pygfuse.conv._layer.checks import Inputs, NodePair
 from pygfuse.conv._layer.copies import EachCopy, OverCopies
 from pygfuse.conv._layer.edges import EdgeInput
-from pygfuse.conv._layer.few_edges import FewWalk, weights_of
+from pygfuse.conv._layer.few_edges import FewWalk
 from pygfuse.conv._layer.map_first import has_a_choice, mapped_sources, mapped_width, order_of
 from pygfuse.conv._layer.spec import SUMS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.mapping.map_order import AGGREGATE_FIRST
@@ -206,8 +206,8 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         if features is None:
             return None
         made, maps = {'x': (Part(SOURCE),), 'edge': (Part(EDGE),)}, []
-        linear = None if self.lin is None else self.map_of_few('lin')
-        if linear is not None and linear.weight.shape[0] != x[0].shape[1]:
+        linear = None if self.lin is None else weight_and_bias(self.lin)
+        if linear is not None and linear[0].shape[0] != x[0].shape[1]:
             # `operands` says so
             return None
         if self.lin is not None:
@@ -216,14 +216,15 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
             maps.append('lin')
         # what a learned number of times features are added is no part of the walk, so the network comes after it
         is_learned = self._buffers.get('eps') is None
-        mapped_by = None if is_learned or self.map_of_few('nn') is None else len(maps)
-        maps += [] if mapped_by is None else ['nn']
+        first = _stages(self.nn)[0]
+        mapped_by = None if is_learned or weight_and_bias(first) is None else len(maps)
+        maps += [] if mapped_by is None else ['nn' if first is self.nn else 'nn.0']
         form = Form(GINE, made, 1, x[0].shape[1], reduce=self.reduction, mapped_by=mapped_by)
         return FewWalk(form, tuple(maps), takes_features=True)
 
     def map_of_few(self, name: str) -> Weights | None:
-        # with which the network begins
-        return super().map_of_few(name) if name != 'nn' else weights_of(_stages(self._modules['nn'])[0])
+        # with which a network of several modules begins
+        return weight_and_bias(_stages(self._modules['nn'])[0])
 
     def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
         eps = self._buffers.get('eps')
@@ -235,8 +236,8 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         if itself is None:
             return None
         out = self.walk_few(x, edges, form, itself=itself)
-        if out is None:
-            return None
+        if out is None or form.maps[-1:] == ('nn',):
+            return out
         stages = _stages(self._modules['nn'])
         return _through(stages if form.form.mapped_by is None else stages[1:], out)
 

@@ -93,16 +93,14 @@ class GMMConv(FusedConv, torch_geometric.nn.GMMConv):
         added = tuple(Part(TARGET if name == 'root' else None, place) for place, name in enumerate(there, 1))
         form = Form(
             *(_shared_program(self.dim), {'x': (Part(SOURCE, 0),)}, self.kernel_size, self.out_channels),
-            derived=(gaussians(self.dim),), reduce=self.reduction, added=added, sums_heads=True,
+            derived=(gaussians(self.dim),), reduce=self.reduction, added=added, turned=(0,), sums_heads=True,
         )  # fmt: skip
         return FewWalk(form, ('g', *there), ('mu', 'sigma'), takes_features=True)
 
     def map_of_few(self, name: str) -> Weights | None:
-        if name != 'g':
-            return super().map_of_few(name)
-        # one that is computed is no parameter
-        weight = self._parameters.get('g')
-        return None if weight is None else Weights(weight, None, turned=True)
+        found = super().map_of_few(name)
+        # of the parameters, one is a weight
+        return found if found is None or name != 'g' else (found[1], None)
 
     def finish(self, out: Tensor, x: NodePair, begun: OptTensor) -> Tensor:
         of_targets = apply_linear(self.root, x[1]) if x[1] is not None and self.root is not None else None

@@ -205,8 +205,8 @@ OF_LAYERS = (
     Mutation(
         'what is said by a block',
         'conv/_layer/repeated.py',
-        '        not nothing_is_said()\n        or is_tr',
-        '        is_tr',
+        'return nothing_is_said() and not (is_tr',
+        'return not (is_tr',
         'tests/conv/layer/test_repeated.py -k block',
     ),
     Mutation(

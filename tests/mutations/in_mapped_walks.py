@@ -75,8 +75,8 @@ OF_MAPPED_WALKS = (
     Mutation(
         'a bias of another type than its weight',
         'conv/_layer/few_edges.py',
-        'return bias is None or (type(bias) in PLAIN and bias.dtype is dtype)',
-        'return True',
+        'for tensor in found:',
+        'for tensor in found[:1]:',
         f'{LAYERS_ALONG} -k another_type',
     ),
     Mutation(

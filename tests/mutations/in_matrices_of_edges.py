@@ -74,8 +74,8 @@ OF_MATRICES_OF_EDGES = (
     Mutation(
         'a learned number of times features are added',
         'conv/gin_conv.py',
-        'mapped_by = None if is_learned or self.map_of_few',
-        'mapped_by = None if self.map_of_few',
+        'mapped_by = None if is_learned or weight_and_bias(first)',
+        'mapped_by = None if weight_and_bias(first)',
         'tests/conv/layer/test_few_edges.py -k "features_of_edges and learned"',
     ),
     Mutation(

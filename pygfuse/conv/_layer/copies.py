@@ -63,13 +63,9 @@ class OverCopies(FusedConv):
         """The reduced rows of one set of features."""
         return FusedConv.aggregate_edges(self, inputs, edges, prepared)[0]
 
-    def fused(self, x: Any, edge_index: Any, **given: Any) -> Any:
-        """As of `FusedConv`, also of features of several copies of the graph."""
-        if isinstance(x, Tensor) and x.dim() > 2:
-            out = self._over_copies(x.flatten(0, -3), edge_index, given)
-            if out is not None:
-                return out.unflatten(0, x.shape[:-2])
-        return super().fused(x, edge_index, **given)
+    def over_copies(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> Tensor | None:
+        out = self._over_copies(x.flatten(0, -3), edge_index, given)
+        return None if out is None else out.unflatten(0, x.shape[:-2])
 
     def _over_copies(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> Tensor | None:
         """The output of several copies; None where they run as one did that is refused."""
@@ -100,12 +96,11 @@ class EachCopy(FusedConv):
     # whether a copy takes many functions in Python, of which PyG's operators take few for all copies
     is_long_each: ClassVar[bool] = False
 
-    def fused(self, x: Any, edge_index: Any, **given: Any) -> Any:
-        """As of `FusedConv`, also of features of several copies of the graph."""
-        if isinstance(x, Tensor) and x.dim() > 2 and self._takes_each(x.flatten(0, -3), edge_index, given):
-            found = [super(EachCopy, self).fused(one, edge_index, **given) for one in x.flatten(0, -3)]
-            return torch.stack(found).unflatten(0, x.shape[:-2])
-        return super().fused(x, edge_index, **given)
+    def over_copies(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> Tensor | None:
+        copies = x.flatten(0, -3)
+        if not self._takes_each(copies, edge_index, given):
+            return None
+        return torch.stack([self.fused(one, edge_index, **given) for one in copies]).unflatten(0, x.shape[:-2])
 
     def _takes_each(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> bool:
         """Whether copies are walked."""

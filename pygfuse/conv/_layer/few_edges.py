@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 
 from pygfuse._lib.backends import few_edges_of
 from pygfuse._lib.hooks import weight_and_bias
@@ -34,7 +33,7 @@ class FewWalk(NamedTuple):
 
     Attributes:
         form: The program, and what its operands are made of.
-        maps: The names of the layer's linear maps.
+        maps: The names of the layer's linear maps: those of its modules, and of what `map_of_few` gives.
         rest: The names of its parameters and buffers that are vectors of dots, given operands, or what others are
             derived of.
         takes_features: Whether calls bring features of edges.
@@ -134,11 +133,14 @@ class OverFewEdges:
             more: Operands that are given beside the layer's parameters.
             itself: How many times features of targets are added, or None.
         """
-        dtype, maps = x[0].dtype, []
+        modules, dtype, maps = self._modules, x[0].dtype, []
         for name in walk.maps:
-            found = self.map_of_few(name)
-            if found is None or not _are_like(dtype, *found[:2]):
+            found = weight_and_bias(modules[name]) if name in modules else self.map_of_few(name)
+            if found is None:
                 return None
+            for tensor in found:
+                if tensor is not None and (type(tensor) not in PLAIN or tensor.dtype is not dtype):
+                    return None
             maps.append(found)
         rest = [*map(self._vector, walk.rest), *more] if walk.rest or more else ()
         for tensor in rest:
@@ -159,10 +161,11 @@ class OverFewEdges:
         return self._parameters.get('bias', self) is not None
 
     def map_of_few(self, name: str) -> Weights | None:
-        """A linear map of `walk_of_few` by its name, or a bias of the layer; None if it is more than that."""
-        if name == 'bias':
-            return Weights(None, self._parameters.get('bias'))
-        return weights_of(self._modules[name])
+        """A linear map of `walk_of_few` that is no module of the layer, by its name; None if it is more than that. A
+        parameter is a bias alone."""
+        # one that is computed is no parameter
+        bias = self._parameters.get(name)
+        return None if bias is None else (None, bias)
 
     def finish_few(self, out: Tensor, x: NodePair, edges: FewEdges) -> Tensor:
         """The layer's output, from what that node gives."""
@@ -182,7 +185,8 @@ class OverFewEdges:
         is_plain = type(source) in PLAIN and (pair[1] is None or type(pair[1]) in PLAIN)
         if not is_plain and (brought or not self.maps_sparse_first):
             return None
-        form = None if brought else self.form_of_few(x, prepared)
+        # maps are looked at by walks, which read them
+        form = None if brought or self.spec.maps else self.form_of_few(x, prepared)
         is_known = brought <= {'edge_attr', *self.given_of_few} and pair[1] is not None
         is_taken = is_known and is_plain and source.dtype in TYPES and not self.drops()
         if form is None and is_taken and self._takes_features(pair, given.get('edge_attr')):
@@ -226,27 +230,12 @@ class OverFewEdges:
             return None
         num_sources = source.shape[0]
         num_targets = num_sources if target is None or target is source else target.shape[0]
-        form, *of_rows = forms
-        if not are_few(num_edges, num_sources + num_targets, *of_rows):
+        form, row_bytes, products = forms
+        if not are_few(num_edges, num_sources + num_targets, row_bytes, products):
             return None
         if type(form) is FewWalk and not _fits(form, num_edges, num_sources, num_targets, given):
             return None
         return FewEdges(savable(edge_index), self.flow, num_sources, num_targets, weakref.ref(self.note), given)
-
-
-def weights_of(linear: Module) -> Weights | None:
-    """The weight and bias of a module that is a linear map and nothing else; None of others."""
-    found = weight_and_bias(linear)
-    return None if found is None else Weights(*found)
-
-
-def _are_like(dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether a map's weight and bias, of which one is there, are torch's own and of a type."""
-    if weight is None:
-        return type(bias) in PLAIN and bias.dtype is dtype
-    if type(weight) not in PLAIN or weight.dtype is not dtype:
-        return False
-    return bias is None or (type(bias) in PLAIN and bias.dtype is dtype)
 
 
 def _fits(walk: FewWalk, num_edges: int, num_sources: int, num_targets: int, given: Mapping[str, Any]) -> bool:

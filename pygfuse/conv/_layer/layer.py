@@ -33,7 +33,7 @@ from pygfuse.conv._layer.few_edges import OverFewEdges
 from pygfuse.conv._layer.hag import note_hag, usable_hag
 from pygfuse.conv._layer.in_place_of_pyg import InPlaceOfPyG
 from pygfuse.conv._layer.noted import Noted
-from pygfuse.conv._layer.repeated import Kind, is_of_kind, kind_of
+from pygfuse.conv._layer.repeated import is_of_kind, kind_of
 from pygfuse.conv._layer.self_loops import loop_values
 from pygfuse.conv._layer.spec import AFTER_DROPOUT, REDUCTIONS, EdgeFeatures, EdgeWeight, Spec
 from pygfuse.conv._layer.untraced import NOT_TRACED, WEIGHTS_NOT_TRACED, may_break
@@ -162,6 +162,9 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             edge_index: Any adjacency.
             given: The other arguments by PyG's names.
         """
+        out = self.over_copies(x, edge_index, given) if isinstance(x, Tensor) and x.dim() > 2 else None
+        if out is not None:
+            return out
         compiles = torch.compiler.is_compiling()
         # a trace that read it would be made again once it was written to
         note = None if compiles else self._note
@@ -183,14 +186,16 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
             x = given.pop('x')
         prepared = self.prepare()
         known = None if note is None else note.known
-        is_known = known is not None and self._is_of_kind(known.kind, x, edge_index, given, prepared)
-        kind = None if compiles or is_known else self._kind_of(x, edge_index, given, prepared)
+        is_known = known is not None and is_of_kind(known.kind, self, x, edge_index, given, prepared)
         forms = known.few if is_known else None
         few = self.few_edges(x, edge_index, given, forms) if is_known else None
         out = self.run_few(x, few, forms, prepared)
         if out is not None:
             note.reason = note.forward = None
             return out
+        # a walk along few edges has looked at the maps that it reads
+        is_known = is_known and fallback.why_not_maps(self, self.spec.maps) is None
+        kind = None if compiles or is_known else kind_of(self, x, edge_index, given, prepared)
         inputs, reason = self._inputs(x, edge_index, given, is_known), None
         if not is_known:
             reason = prepared if isinstance(prepared, str) else self._why_not(inputs, prepared)
@@ -224,20 +229,16 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
         out = self.finish(out, inputs.x, begun)
         return out if weights is None else self.with_weights(out, inputs.adjacency, edges, weights)
 
+    def over_copies(self, x: Tensor, edge_index: Any, given: dict[str, Any]) -> Tensor | None:
+        """The output of features of several copies of the graph, ``[..., nodes, channels]``; None where one is run."""
+        return None
+
     def _by_pyg(self, x: Any, edge_index: Any, given: dict[str, Any]) -> Any:
         """PyG's own path."""
         if isinstance(edge_index, EdgeIndex) and is_deferring():
             # PyG's product with it is an autograd.Function, which wants values
             x = x[:] if isinstance(x, Tensor) else tuple(None if part is None else part[:] for part in x)
         return super().forward(x=x, edge_index=fallback.adjacency_for_pyg(edge_index), **given)
-
-    def _kind_of(self, x: Any, edge_index: Any, given: dict[str, Any], prepared: Any) -> Kind | None:
-        of_prepared = self.kind_of_prepared(prepared)
-        return None if of_prepared is None else kind_of(self, x, edge_index, given, of_prepared)
-
-    def _is_of_kind(self, kind: Kind, x: Any, edge_index: Any, given: dict[str, Any], prepared: Any) -> bool:
-        of_prepared = self.kind_of_prepared(prepared)
-        return of_prepared is not None and is_of_kind(kind, self, x, edge_index, given, of_prepared)
 
     def with_weights(self, out: Tensor, adjacency: Any, edges: Edges, weights: Tensor) -> Any:
         """The output and the weights of edges, as PyG's layer returns them."""
@@ -250,8 +251,7 @@ class FusedConv(OverFewEdges, Noted, InPlaceOfPyG):
     def aggregate_edges(self, inputs: Inputs, edges: Edges, prepared: Any) -> tuple[Tensor, Tensor | None]:
         """The reduced messages, and the weights of edges in PyG's order of them if the call asks for them."""
         edge = self.edge_input(inputs, edges)
-        operands = self.operands(inputs.x, edge, edges)
-        hag = self.hag_for(inputs, edges, edge)
+        operands, hag = self.operands(inputs.x, edge, edges), self.hag_for(inputs, edges, edge)
         if hag is not None:
             return hag_aggregate(hag, operands['x'], self.reduction), None
         return self.run(self.program(edge), operands, inputs, edges)

@@ -21,7 +21,7 @@ from pygfuse.ops import Edges
 from pygfuse.ops.degrees import counts_of
 from pygfuse.ops.few_edges.mapped_sums import mapped_sum_along
 from pygfuse.ops.few_edges.sums import FewEdges
-from pygfuse.ops.mapped_walk import Form, Part, Weights
+from pygfuse.ops.mapped_walk import Form, Part
 from pygfuse.ops.nodes.large_sums import added, added_to
 from pygfuse.ops.nodes.linear import Counts, apply_linear, apply_weight
 from pygfuse.ops.nodes.several_maps import Map, apply_both, bias_of_both, maps_of_rows
@@ -77,18 +77,15 @@ class MappedSums(OverCopies):
         )  # fmt: skip
         return FewWalk(form, maps)
 
-    def map_of_few(self, name: str) -> Weights | None:
-        found = super().map_of_few(name)
-        # a bias of targets is none of the result's
-        return None if found is not None and name == self.root_mapped_by and found.bias is not None else found
-
     def sum_few(self, x: NodePair, edges: FewEdges, form: Any, prepared: Any) -> OptTensor:
-        if type(form) is FewWalk:
-            out = self.walk_few(x, edges, form)
-            return None if out is None else self.finish(out, x, None)
         linear, root = self._modules[self.sums_mapped_by], None
         if self.has_root():
             root = self._modules[self.root_mapped_by]
+        if type(form) is FewWalk:
+            # a bias of targets is none of the result's
+            is_taken = root is None or root._parameters.get('bias') is None
+            out = self.walk_few(x, edges, form) if is_taken else None
+            return None if out is None else self.finish(out, x, None)
         return self.finish(mapped_sum_along(linear, x, edges, form, root=root), x, None)
 
     def after_sums(self, sums: Tensor, x: Tensor) -> Tensor:

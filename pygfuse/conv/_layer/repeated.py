@@ -26,15 +26,15 @@ _methods_of = operator.attrgetter(
     'message', 'aggregate', 'update', 'edge_update', 'message_and_aggregate', 'propagate', 'edge_updater'
 )
 
+# asked in each call
+_num_functions, _is_autocast = torch._C._len_torch_function_stack, torch._C._is_any_autocast_enabled
 # classes of features
 _OF_NODES = {*PLAIN, SparseFeatures}
 
 Kind = tuple[tuple, list]
 
 
-def kind_of(
-    layer: Any, x: Any, adjacency: Any, given: dict[str, Any], of_prepared: tuple[tuple, tuple] = ((), ())
-) -> Kind | None:
+def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any], prepared: Any = None) -> Kind | None:
     """What decides how a call runs, but for numbers of nodes and edges; None where that is not so little.
 
     Nobody asks while torch compiles.
@@ -44,58 +44,60 @@ def kind_of(
         x: Features, or a pair of them.
         adjacency: What the user passed as ``edge_index``.
         given: The other arguments by name.
-        of_prepared: What decides of it in what the layer read of itself, by identity and by value.
+        prepared: What the layer read of itself.
 
     Returns:
         What is compared by identity, and what by value.
     """
-    values = _values_of_plain_call(layer, x, adjacency, given)
-    if values is None:
+    if not is_plain_call(layer, adjacency) or not _is_plain_layer(layer):
         return None
-    shapes = _shapes_of(values, adjacency, given, of_prepared[1])
+    of_prepared = layer.kind_of_prepared(prepared)
+    shapes = None if of_prepared is None else _shapes_of(layer, x, adjacency, given, of_prepared[1])
     return None if shapes is None else ((*of_prepared[0], *identities_of(layer)), shapes)
 
 
-def is_of_kind(
-    kind: Kind, layer: Any, x: Any, adjacency: Any, given: dict[str, Any], of_prepared: tuple[tuple, tuple] = ((), ())
-) -> bool:
-    """Whether a call is of a kind: ``is_like(kind_of(layer, ...), kind)`` in two thirds of the time.
+def is_of_kind(kind: Kind, layer: Any, x: Any, adjacency: Any, given: dict[str, Any], prepared: Any = None) -> bool:
+    """Whether a call is of a kind, as long as the layer's maps are nothing else (`pygfuse.conv._layer.fallback`):
+    ``is_like(kind_of(layer, ...), kind)`` in half of the time.
 
     Args:
         kind: The kind.
-        layer, x, adjacency, given, of_prepared: As of `kind_of`.
+        layer, x, adjacency, given, prepared: As of `kind_of`.
     """
-    values = _values_of_plain_call(layer, x, adjacency, given)
-    if values is None:
+    if not is_plain_call(layer, adjacency) or has_hooks(layer._modules['aggr_module']):
+        return False
+    of_prepared = layer.kind_of_prepared(prepared)
+    if of_prepared is None:
         return False
     identities, shapes = kind
-    if _shapes_of(values, adjacency, given, of_prepared[1]) != shapes:
+    if _shapes_of(layer, x, adjacency, given, of_prepared[1]) != shapes:
         return False
     own = type(layer)
     ours = [*of_prepared[0], own, *_methods_of(own), *layer._modules.values(), *layer.__dict__.values()]
     if len(ours) == len(identities) and all(map(operator.is_, ours, identities)):
         return True
     # tensors that the layer holds are none of what decides
-    return is_like(kind_of(layer, x, adjacency, given, of_prepared), kind)
+    return is_like(kind_of(layer, x, adjacency, given, prepared), kind)
 
 
-def _values_of_plain_call(layer: Any, x: Any, adjacency: Any, given: dict[str, Any]) -> tuple | None:
-    """The features of a call and its other arguments; None where what decides how it runs is not so little."""
-    if not is_plain_call(layer, adjacency):
-        return None
+def _is_plain_layer(layer: Any) -> bool:
+    """Whether a layer reduces as its class does, and its maps are nothing else."""
     aggr = layer.aggr
     if type(aggr) is not str or aggr not in REDUCTIONS or has_hooks(layer._modules['aggr_module']):
-        return None
-    maps = layer.spec.maps
-    if (maps and why_not_maps(layer, maps) is not None) or attached(adjacency) is not None:
-        return None
+        return False
+    return why_not_maps(layer, layer.spec.maps) is None
+
+
+def _shapes_of(layer: Any, x: Any, adjacency: Tensor, given: dict[str, Any], of_prepared: tuple) -> list | None:
+    """What is compared by value; None where what decides how a call runs is not so little."""
     if type(x) in _OF_NODES:
-        return x, *given.values()
-    return (*x, *given.values()) if type(x) is tuple and layer.flow == FLOWS[0] else None
-
-
-def _shapes_of(values: tuple, adjacency: Tensor, given: dict[str, Any], of_prepared: tuple) -> list | None:
-    """What is compared by value."""
+        values = x, *given.values()
+    elif type(x) is tuple and layer.flow == FLOWS[0]:
+        values = *x, *given.values()
+    else:
+        return None
+    if attached(adjacency) is not None:
+        return None
     shapes = [adjacency.dtype, adjacency.device, adjacency.dim(), len(values), *given, *of_prepared]
     for value in values:
         if type(value) in PLAIN:
@@ -118,12 +120,7 @@ def is_plain_call(layer: Any, adjacency: Any) -> bool:
 
 def is_plain_place() -> bool:
     """Whether nothing around a call decides how it runs."""
-    return not (
-        not nothing_is_said()
-        or is_transformed()
-        or torch._C._len_torch_function_stack()
-        or torch._C._is_any_autocast_enabled()
-    )
+    return nothing_is_said() and not (is_transformed() or _num_functions() or _is_autocast())
 
 
 def identities_of(layer: Any) -> tuple:

@@ -58,6 +58,7 @@ class Form:
         added: What is added to the result.
         mapped_by: The linear map of the result, with what was added to it; None for the result as it is.
         root: The linear map of targets that is added then, without a bias; None where nothing is.
+        turned: The linear maps whose weight is ``[in, out]``.
         sums_heads: Whether the result is the sum over heads.
         of_edges: Whether PyG maps rows of edges where these are of nodes: nodes without edges are in no gradient then.
     """
@@ -75,6 +76,7 @@ class Form:
     added: tuple[Part, ...] = ()
     mapped_by: int | None = None
     root: int | None = None
+    turned: tuple[int, ...] = ()
     sums_heads: bool = False
     of_edges: bool = False
 
@@ -140,23 +142,9 @@ def first_of(form: Form) -> Form:
     return form
 
 
-class Weights(NamedTuple):
-    """The weight of a linear map, ``[out, in]``, and its bias or None; a bias alone has None for the weight.
-
-    Attributes:
-        turned: Whether the weight is ``[in, out]``.
-    """
-
-    weight: Tensor | None
-    bias: Tensor | None
-    turned: bool = False
-
-    @property
-    def by_output(self) -> Tensor:
-        """The weight, ``[out, in]``."""
-        return self.weight.t() if self.turned else self.weight
-
-
+# the weight of a linear map, ``[out, in]`` if the form does not say otherwise, and its bias or None; a bias alone has
+# None for the weight
+Weights = tuple[Tensor | None, Tensor | None]
 Rows = Mapping[str, Tensor]
 
 
@@ -176,9 +164,9 @@ def bias_of(part: Part, bias: Tensor | None) -> Tensor | None:
 
 def _product_of(parts: Sequence[Part], features: Tensor, maps: Sequence[Weights]) -> Product:
     """The sum of parts of edges, of which autograd keeps nothing but features and weights."""
-    weights = [weight_of(part, maps[part.linear].by_output) for part in parts]
+    weights = [weight_of(part, maps[part.linear][0]) for part in parts]
     weight = sum(weights[1:], weights[0]).t()
-    biases = [bias for bias in (bias_of(part, maps[part.linear].bias) for part in parts) if bias is not None]
+    biases = [bias for bias in (bias_of(part, maps[part.linear][1]) for part in parts) if bias is not None]
     if not biases:
         return Product(features, weight)
     ones = features.new_ones(len(features), 1)
@@ -200,15 +188,16 @@ def by_parts(
         itself: How many times rows of targets are added, or None.
     """
     counts = dict(zip((TARGET, SOURCE), counts_of(edges, rows[SOURCE]), strict=True)) if form.of_edges else {}
+    maps = [(weight.t() if place in form.turned else weight, bias) for place, (weight, bias) in enumerate(maps)]
 
     def mapped(part: Part, of_edges: bool = True) -> Tensor:
         if part.side is None:
-            return maps[part.linear].bias
+            return maps[part.linear][1]
         x = rows[part.side]
         if part.linear is None:
             return x
-        linear = maps[part.linear]
-        weight, bias = weight_of(part, linear.by_output), bias_of(part, linear.bias)
+        weight, bias = maps[part.linear]
+        weight, bias = weight_of(part, weight), bias_of(part, bias)
         return apply_weight(x, weight, bias, counts.get(part.side) if of_edges else None)
 
     operands: dict[str, OperandValue] = {}
@@ -216,7 +205,7 @@ def by_parts(
         if parts[0].side == EDGE and parts[0].linear is not None:
             operands[name] = _product_of(parts, rows[EDGE], maps)
         else:
-            there = [part for part in parts if part.side is not None or maps[part.linear].bias is not None]
+            there = [part for part in parts if part.side is not None or maps[part.linear][1] is not None]
             operands[name] = sum(map(mapped, there[1:]), mapped(there[0]))
     for (name, of), vector in zip(form.dots.items(), rest, strict=False):
         operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
@@ -231,6 +220,5 @@ def by_parts(
     out = out if itself is None else out + itself * rows[TARGET]
     if form.mapped_by is None:
         return out
-    of_result = maps[form.mapped_by]
-    out = F.linear(out, of_result.by_output, of_result.bias)
-    return out if form.root is None else out + F.linear(rows[TARGET], maps[form.root].by_output)
+    out = F.linear(out, *maps[form.mapped_by])
+    return out if form.root is None else out + F.linear(rows[TARGET], maps[form.root][0])

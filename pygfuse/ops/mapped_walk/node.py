@@ -62,20 +62,21 @@ def walk_of_maps(
         >>> form = Form(NEIGHBOURS, {'x': (Part(SOURCE, 0),)}, heads=1, channels=1, added=(Part(TARGET),))
         >>> edges = FewEdges(torch.tensor([[0, 1, 2], [1, 2, 1]]), 'source_to_target', 3, 3)
         >>> x = torch.tensor([[1.0], [2.0], [4.0]])
-        >>> walk_of_maps(form, [Weights(torch.tensor([[10.0]]), None)], (x, x), edges).tolist()
+        >>> walk_of_maps(form, [(torch.tensor([[10.0]]), None)], (x, x), edges).tolist()
         [[1.0], [52.0], [24.0]]
     """
     source, target = x
     same, tensors, there = target is source, [], []
-    for weight, bias, is_turned in maps:
+    for weight, bias in maps:
         tensors += weight, bias
-        there += bias is not None, is_turned
+        there.append(bias is not None)
     is_once = itself == 1.0
     multiplies = features is not None and are_multiplied(*features.shape)
     key = same, is_once, itself is None, multiplies, *there
     shaped = form.shapes.get(key)
     if shaped is None:
-        shape = Shape(same, tuple(there[::2]), tuple(there[1::2]), is_once, not (is_once or itself is None), multiplies)
+        turned = tuple([place in form.turned for place in range(len(maps))])
+        shape = Shape(same, tuple(there), turned, is_once, not (is_once or itself is None), multiplies)
         shaped = form.shapes[key] = Shaped(form, shape, len(rest))
     given = source, None if same else target, features, *tensors, *rest
     if torch.is_grad_enabled():
@@ -138,7 +139,7 @@ def _compute(shaped: Shaped, edges: FewEdges, itself: float | None, *given: Tens
     """The result by operators of torch and a walk that can be differentiated again."""
     source, target, features, *tensors = given[: shaped.num_mapped]
     rows = {SOURCE: source, TARGET: source if target is None else target, EDGE: features}
-    maps = [Weights(*parts) for parts in zip(tensors[::2], tensors[1::2], shaped.shape.turned, strict=True)]
+    maps = [*zip(tensors[::2], tensors[1::2], strict=True)]
     loops = edges.num_targets if shaped.form.loops else None
     listed = Edges(edges.edge_index, edges.num_sources, edges.num_targets, edges.flow, loops)
     return by_parts(shaped.form, listed, rows, maps, given[shaped.num_mapped :], itself)

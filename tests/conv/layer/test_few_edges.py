@@ -41,6 +41,9 @@ every = pytest.mark.parametrize('name', LAYERS)
 OF_EDGES = {
     'GINE': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, edge_dim=3),
     'GINE, learned': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH), eps=0.3, train_eps=True, edge_dim=3),
+    'GINE, network': lambda: pyg.GINEConv(
+        torch.nn.Sequential(torch.nn.Linear(WIDTH, 5), torch.nn.ReLU(), torch.nn.Linear(5, WIDTH)), edge_dim=3
+    ),
     'GINE, as they are': lambda: pyg.GINEConv(torch.nn.Linear(WIDTH, WIDTH)),
     'GMM': lambda: pyg.GMMConv(WIDTH, WIDTH, dim=3, kernel_size=2),
     'CG': lambda: pyg.CGConv(WIDTH, dim=3, batch_norm=True),
@@ -109,6 +112,15 @@ def test_other_targets(name):
     edge_index = random_edges(NODES, NODES, EDGES)
     for _ in range(2):
         torch.testing.assert_close(fused(pair, edge_index), plain(pair, edge_index, size=(NODES, NODES)))
+
+
+@pytest.mark.parametrize('aggr', ['mean', 'max'])
+def test_a_root_with_a_bias(aggr):
+    fused, x = pygfuse.fuse(pyg.SAGEConv(WIDTH, WIDTH, aggr=aggr)).double(), features()
+    fused.lin_r.bias = torch.nn.Parameter(torch.arange(WIDTH, dtype=torch.float64))
+    plain, edge_index = pygfuse.unfuse(copy.deepcopy(fused)), random_edges(NODES, NODES, EDGES)
+    for _ in range(2):
+        torch.testing.assert_close(found_by(fused, x, edge_index), found_by(plain, x, edge_index))
 
 
 def not_sorted(fused, plain, arguments, monkeypatch):

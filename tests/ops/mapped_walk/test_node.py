@@ -62,7 +62,7 @@ SQUARES = Derived({'of_squares': (TARGET, 0)}, _squares, _adjoint_of_squares)
 class Case:
     """A form, the shapes of its maps' weights and whether these have a bias, and the shapes of what else it takes.
 
-    A map without a shape is a bias alone. The weights of those `turned` are ``[in, out]``.
+    A map without a shape is a bias alone. The weights of those that the form turns are ``[in, out]``.
     """
 
     form: Form
@@ -71,7 +71,6 @@ class Case:
     itself: float | None = None
     learns_features: bool = True
     num_edges: int = EDGES
-    turned: tuple[int, ...] = ()
 
 
 CASES = {
@@ -188,9 +187,9 @@ CASES = {
     'a sum of heads that is mapped': Case(
         Form(
             *(GINE, {'x': (Part(SOURCE, 0),), 'edge': (Part(EDGE, 1),)}, HEADS, CHANNELS), added=(Part(TARGET, 2),),
-            mapped_by=3, sums_heads=True,
+            mapped_by=3, sums_heads=True, turned=(3,),
         ),
-        [((ROW, WIDTH), False), ((ROW, DIM), True), ((CHANNELS, WIDTH), True), ((2, CHANNELS), False)], turned=(3,),
+        [((ROW, WIDTH), False), ((ROW, DIM), True), ((CHANNELS, WIDTH), True), ((2, CHANNELS), False)],
     ),
     'an extreme that is mapped, and targets beside it': Case(
         Form(GINE, {'x': (Part(SOURCE),), 'edge': (Part(EDGE, 2),)}, 1, WIDTH, reduce='max', mapped_by=0, root=1),
@@ -211,13 +210,12 @@ CASES = {
                 's_dst': (Part(TARGET, 2, outputs=(0, WIDTH)),),
                 's_edge': (Part(EDGE, 3, (1, DIM), (1, WIDTH)),),
             },
-            *(1, WIDTH), added=(Part(TARGET, 4),),
+            *(1, WIDTH), added=(Part(TARGET, 4),), turned=(0, 1, 2, 3, 4),
         ),
         [
             *[((WIDTH, 2 * WIDTH), True), ((WIDTH, DIM), False), ((WIDTH + 2, WIDTH), True)],
             *[((WIDTH + 1, DIM + 1), False), ((WIDTH, WIDTH), True)],
         ],
-        turned=(0, 1, 2, 3, 4),
     ),
     'scores of one head': Case(
         Form(
@@ -230,9 +228,9 @@ CASES = {
     'operands that are functions of features of edges': Case(
         Form(
             *(gaussian(DIM), {'x': (Part(SOURCE, 0),)}, HEADS, CHANNELS), derived=(gaussians(DIM),),
-            added=(Part(TARGET, 1),), sums_heads=True,
+            added=(Part(TARGET, 1),), sums_heads=True, turned=(0,),
         ),
-        [((ROW, WIDTH), False), ((CHANNELS, WIDTH), True)], [(HEADS, DIM), (HEADS, DIM)], turned=(0,),
+        [((ROW, WIDTH), False), ((CHANNELS, WIDTH), True)], [(HEADS, DIM), (HEADS, DIM)],
     ),
     'operands that are functions of nodes': Case(
         Form(AGNN, {'x': (Part(SOURCE),)}, 1, WIDTH, derived=(DIRECTIONS,), loops=True), [], [(1,)],
@@ -282,7 +280,7 @@ class Problem:
             self.features.requires_grad_(False)
         for place, (shape, is_biased) in enumerate(self.case.maps):
             if shape is not None:
-                is_turned = place in self.case.turned
+                is_turned = place in self.form.turned
                 self.leaves[f'w{place}'] = leaf(generator, *(reversed(shape) if is_turned else shape))
             if is_biased:
                 # that of the result, where it is a bias alone
@@ -295,8 +293,7 @@ class Problem:
 
     def parts(self) -> tuple[list[Weights], tuple[Tensor, Tensor], Tensor | None, list[Tensor]]:
         leaves = self.leaves
-        turned = [k in self.case.turned for k in range(len(self.case.maps))]
-        maps = [Weights(leaves.get(f'w{k}'), leaves.get(f'b{k}'), is_turned) for k, is_turned in enumerate(turned)]
+        maps = [(leaves.get(f'w{k}'), leaves.get(f'b{k}')) for k in range(len(self.case.maps))]
         x = leaves['source'], leaves.get('target', leaves['source'])
         return maps, x, self.features, [leaves[f'rest {k}'] for k in range(len(self.case.rest))]
 
@@ -474,7 +471,7 @@ def test_weights_that_do_not_fit(name):
     places = [k for k, (shape, _) in enumerate(case.maps) if shape is not None]
     for place, dim in itertools.product(places, range(2)):
         is_alone = place == case.form.mapped_by and case.form.root is None and not case.maps[place][1]
-        if is_alone and dim == int(place in case.turned):
+        if is_alone and dim == int(place in case.form.turned):
             # the result is as wide as this
             continue
         whole = problem.leaves[f'w{place}']
