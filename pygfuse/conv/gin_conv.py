@@ -236,6 +236,7 @@ class GINEConv(EachCopy, torch_geometric.nn.GINEConv):
         if itself is None:
             return None
         out = self.walk_few(x, edges, form, itself=itself)
+        # behind a network of one map comes nothing
         if out is None or form.maps[-1:] == ('nn',):
             return out
         stages = _stages(self._modules['nn'])

@@ -185,7 +185,7 @@ class OverFewEdges:
         is_plain = type(source) in PLAIN and (pair[1] is None or type(pair[1]) in PLAIN)
         if not is_plain and (brought or not self.maps_sparse_first):
             return None
-        # maps are looked at by walks, which read them
+        # a layer whose maps decide whether it runs fused runs walks, which look at them
         form = None if brought or self.spec.maps else self.form_of_few(x, prepared)
         is_known = brought <= {'edge_attr', *self.given_of_few} and pair[1] is not None
         is_taken = is_known and is_plain and source.dtype in TYPES and not self.drops()

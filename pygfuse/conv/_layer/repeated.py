@@ -57,8 +57,9 @@ def kind_of(layer: Any, x: Any, adjacency: Any, given: dict[str, Any], prepared:
 
 
 def is_of_kind(kind: Kind, layer: Any, x: Any, adjacency: Any, given: dict[str, Any], prepared: Any = None) -> bool:
-    """Whether a call is of a kind, as long as the layer's maps are nothing else (`pygfuse.conv._layer.fallback`):
-    ``is_like(kind_of(layer, ...), kind)`` in half of the time.
+    """Whether a call is of a kind, found in less time than ``is_like(kind_of(layer, ...), kind)``.
+
+    The layer's maps are not looked at: whoever does not read them asks for these (`pygfuse.conv._layer.fallback`).
 
     Args:
         kind: The kind.

@@ -162,15 +162,17 @@ def bias_of(part: Part, bias: Tensor | None) -> Tensor | None:
     return bias if part.outputs is None else bias.narrow(0, *part.outputs)
 
 
-def _product_of(parts: Sequence[Part], features: Tensor, maps: Sequence[Weights]) -> Product:
+def _product_of(
+    parts: Sequence[Part], features: Tensor, weights: Sequence[Tensor | None], biases: Sequence[Tensor | None]
+) -> Product:
     """The sum of parts of edges, of which autograd keeps nothing but features and weights."""
-    weights = [weight_of(part, maps[part.linear][0]) for part in parts]
-    weight = sum(weights[1:], weights[0]).t()
-    biases = [bias for bias in (bias_of(part, maps[part.linear][1]) for part in parts) if bias is not None]
-    if not biases:
+    own = [weight_of(part, weights[part.linear]) for part in parts]
+    weight = sum(own[1:], own[0]).t()
+    there = [bias for bias in (bias_of(part, biases[part.linear]) for part in parts) if bias is not None]
+    if not there:
         return Product(features, weight)
     ones = features.new_ones(len(features), 1)
-    return Product(torch.cat([features, ones], dim=1), torch.cat([weight, sum(biases[1:], biases[0]).unsqueeze(0)]))
+    return Product(torch.cat([features, ones], dim=1), torch.cat([weight, sum(there[1:], there[0]).unsqueeze(0)]))
 
 
 def by_parts(
@@ -188,24 +190,24 @@ def by_parts(
         itself: How many times rows of targets are added, or None.
     """
     counts = dict(zip((TARGET, SOURCE), counts_of(edges, rows[SOURCE]), strict=True)) if form.of_edges else {}
-    maps = [(weight.t() if place in form.turned else weight, bias) for place, (weight, bias) in enumerate(maps)]
+    weights = [weight.t() if place in form.turned else weight for place, (weight, _) in enumerate(maps)]
+    biases = [bias for _, bias in maps]
 
     def mapped(part: Part, of_edges: bool = True) -> Tensor:
         if part.side is None:
-            return maps[part.linear][1]
+            return biases[part.linear]
         x = rows[part.side]
         if part.linear is None:
             return x
-        weight, bias = maps[part.linear]
-        weight, bias = weight_of(part, weight), bias_of(part, bias)
+        weight, bias = weight_of(part, weights[part.linear]), bias_of(part, biases[part.linear])
         return apply_weight(x, weight, bias, counts.get(part.side) if of_edges else None)
 
     operands: dict[str, OperandValue] = {}
     for name, parts in form.made.items():
         if parts[0].side == EDGE and parts[0].linear is not None:
-            operands[name] = _product_of(parts, rows[EDGE], maps)
+            operands[name] = _product_of(parts, rows[EDGE], weights, biases)
         else:
-            there = [part for part in parts if part.side is not None or maps[part.linear][1] is not None]
+            there = [part for part in parts if part.side is not None or biases[part.linear] is not None]
             operands[name] = sum(map(mapped, there[1:]), mapped(there[0]))
     for (name, of), vector in zip(form.dots.items(), rest, strict=False):
         operands[name] = (operands[of].view(-1, form.heads, form.channels) * vector).sum(dim=-1)
@@ -220,5 +222,5 @@ def by_parts(
     out = out if itself is None else out + itself * rows[TARGET]
     if form.mapped_by is None:
         return out
-    out = F.linear(out, *maps[form.mapped_by])
-    return out if form.root is None else out + F.linear(rows[TARGET], maps[form.root][0])
+    out = F.linear(out, weights[form.mapped_by], biases[form.mapped_by])
+    return out if form.root is None else out + F.linear(rows[TARGET], weights[form.root])
